@@ -1,0 +1,241 @@
+"""The checks of `.ci/run`, each with a seeded error that it must catch.
+
+First every check runs on a copy of the tree into which one error of its kind was put, and must fail there; then it
+runs on the tree itself, and must pass. A check that cannot be had on this machine prints NOT RUN, with the reason.
+"""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = sorted(
+    str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")]
+)
+TYPED = [*SOURCES, "bench", "property_tests", "packages", "apps", "conftest.py", ".ci/checks.py"]
+LONGEST_FILE = 400
+LONGER = {"uv.lock"}
+
+Seed = Callable[[Path], None]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`seed` puts an error into a copy of the tree. `missing` says why the check cannot run here, or None."""
+
+    name: str
+    run: Callable[[Path], int]
+    seed: Seed | None
+    missing: Callable[[], str | None] = field(default=lambda: None)
+
+
+def command(*args: str, **environment: str) -> Callable[[Path], int]:
+    def run(tree: Path) -> int:
+        env = {
+            **os.environ,
+            **environment,
+            "PYTHONPATH": os.pathsep.join(str(tree / source) for source in SOURCES),
+        }
+        return subprocess.run(args, cwd=tree, env=env, check=False).returncode
+
+    return run
+
+
+def written(path: str, text: str) -> Seed:
+    def seed(tree: Path) -> None:
+        target = tree / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+
+    return seed
+
+
+def appended(path: str, text: str) -> Seed:
+    def seed(tree: Path) -> None:
+        target = tree / path
+        target.write_text(target.read_text() + text)
+
+    return seed
+
+
+def tracked(tree: Path) -> list[Path]:
+    names = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split("\0")
+    known = {name for name in names if name}
+    seeded = (
+        {str(p.relative_to(tree)) for p in tree.rglob("*.py") if "src" in p.parts} if tree != ROOT else set()
+    )
+    return [tree / name for name in sorted(known | seeded) if (tree / name).is_file()]
+
+
+def namespace(tree: Path) -> int:
+    stray = list(tree.glob("*/*/src/tocsin/__init__.py"))
+    for path in stray:
+        print(f"{path.relative_to(tree)}: tocsin is a namespace package; this file hides its other parts")
+    return len(stray)
+
+
+def sizes(tree: Path) -> int:
+    long = 0
+    for path in tracked(tree):
+        if path.suffix == ".py" and path.name not in LONGER:
+            lines = len(path.read_text().splitlines())
+            if lines > LONGEST_FILE:
+                print(
+                    f"{path.relative_to(tree)}: {lines} lines; the longest that reads well is about {LONGEST_FILE}"
+                )
+                long += 1
+    return long
+
+
+WORDS = re.compile(r"/work/|/root/|files\.pythonhosted|pypi\.org/simple|registry\.npmjs|deb\.debian\.org")
+
+
+def words(tree: Path) -> int:
+    """No path of one machine and no registry's host name stands in the repository, but for the lock file."""
+    found = 0
+    for path in tracked(tree):
+        if path.name in {"uv.lock", "checks.py"} or path.suffix in {".png", ".svg", ".gif"}:
+            continue
+        for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1):
+            if WORDS.search(line):
+                print(f"{path.relative_to(tree)}:{number}: a path or host name of one machine")
+                found += 1
+    return found
+
+
+def postgres(major: int) -> Check:
+    """The store's conformance suite on another major version of PostgreSQL."""
+
+    def missing() -> str | None:
+        return None if _bin_dir(major) else f"no PostgreSQL {major} can be had on this machine"
+
+    def run(tree: Path) -> int:
+        bin_dir = _bin_dir(major)
+        assert bin_dir is not None
+        return command(
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "packages/common/tests/store",
+            TOCSIN_TEST_POSTGRES_BIN=bin_dir,
+        )(tree)
+
+    return Check(f"store on PostgreSQL {major}", run, None, missing)
+
+
+def _bin_dir(major: int) -> str | None:
+    if major == 15 and not Path("/usr/lib/postgresql/15/bin/postgres").exists() and shutil.which("apt-get"):
+        subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
+        subprocess.run(["apt-get", "install", "-y", "-qq", "postgresql-15"], check=False, capture_output=True)
+    script = f"from tocsin.cli.postgres import binaries; print(binaries({major}))"
+    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return found.stdout.strip() if found.returncode == 0 else None
+
+
+FAILING_TEST = "def test_seeded() -> None:\n    assert False\n"
+WARNING_TEST = 'import warnings\n\n\ndef test_seeded() -> None:\n    warnings.warn("seeded", stacklevel=1)\n'
+
+CHECKS: Sequence[Check] = (
+    Check(
+        "lock",
+        command("uv", "lock", "--check", "--quiet"),
+        appended("packages/common/pyproject.toml", "# \n[dependency-groups]\nseeded = ['six']\n"),
+    ),
+    Check(
+        "format",
+        command("ruff", "format", "--check", "--quiet", "."),
+        appended("packages/common/src/tocsin/common/ids.py", "\nx = {  'a':1 }\n"),
+    ),
+    Check(
+        "lint",
+        command("ruff", "check", "--quiet", "."),
+        appended("packages/common/src/tocsin/common/ids.py", "\nimport time\n\nNOW = time.time()\n"),
+    ),
+    Check(
+        "types",
+        command("mypy", *TYPED),
+        appended("packages/engine/src/tocsin/engine/plan.py", '\nSEEDED: int = "text"\n'),
+    ),
+    Check(
+        "contracts",
+        command("lint-imports", "--no-cache"),
+        appended("packages/engine/src/tocsin/engine/plan.py", "\nimport tocsin.executor.classify  # noqa\n"),
+    ),
+    Check("namespace", namespace, written("packages/common/src/tocsin/__init__.py", "")),
+    Check("sizes", sizes, written("packages/common/src/tocsin/common/seeded.py", "X = 1\n" * 401)),
+    Check("words", words, written("packages/common/src/tocsin/common/seeded.py", "# /work/main\n")),
+    Check(
+        "tests fail",
+        command(sys.executable, "-m", "pytest", "-q", "packages/common/tests/test_seeded.py"),
+        written("packages/common/tests/test_seeded.py", FAILING_TEST),
+    ),
+    Check(
+        "tests warn",
+        command(sys.executable, "-m", "pytest", "-q", "packages/common/tests/test_seeded.py"),
+        written("packages/common/tests/test_seeded.py", WARNING_TEST),
+    ),
+    Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
+    postgres(15),
+    postgres(16),
+    postgres(17),
+)
+SEED_ONLY = {"tests fail", "tests warn"}
+
+
+def copy_of_tree(into: Path) -> Path:
+    tree = into / "tree"
+    for path in tracked(ROOT):
+        target = tree / path.relative_to(ROOT)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(path, target)
+    return tree
+
+
+def catches(check: Check) -> bool:
+    """Whether the check fails on a tree with an error of its kind."""
+    assert check.seed is not None
+    with tempfile.TemporaryDirectory() as folder:
+        tree = copy_of_tree(Path(folder))
+        check.seed(tree)
+        quiet = os.dup(1)
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+            try:
+                return check.run(tree) != 0
+            finally:
+                os.dup2(quiet, 1)
+                os.close(quiet)
+
+
+def main(names: Sequence[str]) -> int:
+    failed = []
+    for check in CHECKS:
+        if names and check.name not in names:
+            continue
+        started = time.monotonic()
+        print(f"== {check.name}", flush=True)
+        if (reason := check.missing()) is not None:
+            print(f"NOT RUN: {reason}")
+            continue
+        if check.seed is not None and not catches(check):
+            print(f"FAILED: {check.name} did not catch its seeded error")
+            failed.append(check.name)
+        if check.name not in SEED_ONLY and check.run(ROOT) != 0:
+            failed.append(check.name)
+        print(f"-- {check.name}: {time.monotonic() - started:.0f} s", flush=True)
+    print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

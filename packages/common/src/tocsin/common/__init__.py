@@ -1,0 +1,1 @@
+"""Tocsin's shared ground: words, time, the store, telemetry."""

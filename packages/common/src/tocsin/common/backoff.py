@@ -1,0 +1,27 @@
+"""Retry delays: exponential with full jitter and a cap (AWS Architecture Blog, "Exponential Backoff And Jitter")."""
+
+import math
+import random
+
+
+def ceiling(failures: int, *, base: float, factor: float, cap: float) -> float:
+    """The longest delay, in seconds, after so many failures (1 or more): `min(cap, base * factor ** (failures - 1))`.
+
+    Never raises and never leaves [0, cap], however large its arguments: the power is compared in
+    logarithms before it is computed.
+    """
+    if base <= 0 or cap <= 0:
+        return 0.0
+    exponent = max(0, failures - 1)
+    if base >= cap:
+        return cap
+    if factor <= 1 or exponent == 0:
+        return base
+    if exponent * math.log(factor) >= math.log(cap / base):
+        return cap
+    return min(cap, base * factor**exponent)
+
+
+def delay(failures: int, rng: random.Random, *, base: float, factor: float, cap: float) -> float:
+    """A delay in seconds, uniform over [0, ceiling]."""
+    return rng.uniform(0.0, ceiling(failures, base=base, factor=factor, cap=cap))

@@ -1,0 +1,70 @@
+"""The one shape of every long-lived service: `run_once(now) -> counts`, and the loop around it."""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+
+from tocsin.common.errors import LeaseLostError, StoreUnavailableError
+
+log = logging.getLogger("tocsin.service")
+
+Counts = Mapping[str, int]
+
+_LONGEST_PAUSE = 2.0
+
+
+class Service:
+    """Runs `run_once` every `every` seconds, and at once when woken.
+
+    A database that is away is logged once, retried with a pause that grows to two seconds, and logged
+    again when it is back. Any other exception is logged with its trace, and the loop goes on: one fault
+    must not end the service. A lost lease ends the loop: whoever started it must start anew.
+    """
+
+    def __init__(self, name: str, run_once: Callable[[], Awaitable[Counts]], every: float) -> None:
+        self.name = name
+        self._run_once = run_once
+        self._every = every
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._away = 0
+
+    def wake(self) -> None:
+        """Makes the next round begin at once."""
+        self._wake.set()
+
+    def stop(self) -> None:
+        """Ends the loop after the round under way."""
+        self._stopping = True
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Raises:
+        LeaseLostError: this process's lease has ended.
+        """
+        while True:
+            pause = await self._round()
+            if self._stopping:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._wake.wait(), pause)
+            self._wake.clear()
+
+    async def _round(self) -> float:
+        try:
+            await self._run_once()
+        except LeaseLostError:
+            raise
+        except StoreUnavailableError as error:
+            self._away += 1
+            if self._away == 1:
+                log.warning("%s: the database is away (%s); trying again", self.name, error)
+            return min(_LONGEST_PAUSE, self._every * (1 << min(self._away, 6)))
+        except Exception:
+            log.exception("%s: a round failed; going on", self.name)
+            return self._every
+        if self._away:
+            log.warning("%s: the database is back", self.name)
+            self._away = 0
+        return self._every

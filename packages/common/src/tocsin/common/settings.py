@@ -1,0 +1,47 @@
+"""What an operator sets: environment variables with the prefix `TOCSIN_`, each with its unit and default."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """All settings of all processes. `tocsin doctor` prints them with their source."""
+
+    model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", frozen=True)
+
+    database_url: SecretStr = Field(
+        default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
+    )
+    redis_url: SecretStr | None = Field(default=None, description="the hint index; not needed")
+    hints: Literal["off", "on", "auto"] = Field(default="off", description="whether ids from Redis may name heads")
+    data_dir: Path = Field(default=Path(".tocsin"), description="where `up` keeps its database")
+    api_host: str = "127.0.0.1"
+    api_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
+    ray_address: str | None = Field(default=None, description="an existing Ray cluster; `up` starts its own")
+    dashboard_port: Annotated[int, Field(ge=1, le=65_535)] = 8265
+    cell: str = Field(default="shared", description="the cell that `tocsin engine` serves")
+    lease_ttl_seconds: Annotated[float, Field(ge=1, le=120)] = Field(
+        default=10.0, description="how long a silent executor is believed to live"
+    )
+    trust_margin_seconds: Annotated[float, Field(gt=0)] | None = Field(
+        default=None, description="calls stop this long before the lease can end; a fifth of the ttl"
+    )
+    max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
+        default=None, description="calls in flight per process; 10,000, or the open-file limit less 1,000"
+    )
+    egress_allow: Annotated[str, NoDecode] = Field(
+        default="", description="CIDR[:port], comma-separated, that may be called though not public"
+    )
+    dns_servers: Annotated[str, NoDecode] = Field(
+        default="", description="host[:port], comma-separated; the system's where empty"
+    )
+    retention_days: Annotated[int, Field(ge=1, le=3_650)] = Field(default=30, description="how long history is kept")
+    partition_days_ahead: Annotated[int, Field(ge=2, le=60)] = 7
+
+    @property
+    def trust_margin(self) -> float:
+        """Seconds before the lease's end after which no call starts: 2 s at a ttl of 10 s."""
+        return self.lease_ttl_seconds / 5 if self.trust_margin_seconds is None else self.trust_margin_seconds
