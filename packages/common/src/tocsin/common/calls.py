@@ -28,6 +28,10 @@ class Calls(Protocol):
         """Takes a begun run; its call starts when its due instant has come on the database's clock."""
         ...
 
+    def put_back(self, run: Begun) -> None:
+        """Returns a begun run that is not to be called, as soon as the database takes it."""
+        ...
+
     def abort(self, run_id: UUID) -> None:
         """Ends the call of a cancelled run; its completion writes the state. Unknown ids are ignored."""
         ...

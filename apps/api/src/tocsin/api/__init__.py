@@ -1,0 +1,1 @@
+"""Tocsin's HTTP API."""

@@ -1,0 +1,1 @@
+"""The tocsin command: the composition root."""

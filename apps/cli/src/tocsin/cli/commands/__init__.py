@@ -1,0 +1,1 @@
+"""The commands of `tocsin` beside `up`, by noun."""

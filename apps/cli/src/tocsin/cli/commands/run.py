@@ -1,0 +1,48 @@
+"""How a command runs: its coroutine to the end, its errors as one sentence and exit code 1."""
+
+import asyncio
+import contextlib
+from collections.abc import Coroutine, Iterator
+from typing import Any, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from tocsin.common.errors import TocsinError
+from tocsin.common.settings import Settings
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def one_sentence() -> Iterator[None]:
+    """Turns what Tocsin refuses into a line on standard error and exit code 1."""
+    try:
+        yield
+    except TocsinError as error:
+        typer.echo(f"tocsin: {' '.join(str(error).split())}", err=True)
+        raise typer.Exit(1) from error
+
+
+def run(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Runs a command's coroutine."""
+    with one_sentence():
+        return asyncio.run(coroutine)
+
+
+def settings() -> Settings:
+    """The settings of this environment; what cannot be read is said in one line for each."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        for found in error.errors(include_url=False, include_input=False):
+            name = "TOCSIN_" + "_".join(str(step) for step in found["loc"]).upper()
+            typer.echo(f"tocsin: {name}: {found['msg']}", err=True)
+        raise typer.Exit(1) from error
+
+
+def table(rows: list[list[str]]) -> None:
+    """Prints rows, the first one the heading, in columns."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -1,0 +1,55 @@
+"""The command line's way to the database: waits for it where a person would, and says so."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.settings import Settings
+from tocsin.common.store.postgres.migrate import migrate
+from tocsin.common.store.postgres.store import PostgresStore
+
+log = logging.getLogger("tocsin.database")
+
+_AGAIN_SECONDS = 1.0
+NAME = "tocsin cli"
+
+
+@asynccontextmanager
+async def open_store(dsn: str) -> AsyncIterator[PostgresStore]:
+    """The store, for one command.
+
+    Raises:
+        StoreUnavailableError: the database cannot be reached.
+    """
+    store = PostgresStore(dsn, name=NAME, size=2)
+    try:
+        await store.open()
+        yield store
+    finally:
+        await store.close()
+
+
+async def wait_for_database(settings: Settings) -> None:
+    """Returns once the database answers; logs once that it does not, and once that it does."""
+    waiting = False
+    while True:
+        try:
+            async with open_store(settings.database_url.get_secret_value()) as store:
+                await store.tenants.find(name="")
+        except StoreUnavailableError as error:
+            if not waiting:
+                log.warning("the database does not answer (%s); waiting for it", error)
+            waiting = True
+            await asyncio.sleep(_AGAIN_SECONDS)
+        else:
+            if waiting:
+                log.info("the database answers")
+            return
+
+
+async def migrate_when_up(settings: Settings) -> list[str]:
+    """Migrates the database, however long it takes to answer; says which migrations were applied."""
+    await wait_for_database(settings)
+    return await migrate(settings.database_url.get_secret_value())

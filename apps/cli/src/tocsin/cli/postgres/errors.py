@@ -1,0 +1,7 @@
+"""What a person is told when the embedded server cannot run."""
+
+from tocsin.common.errors import TocsinError
+
+
+class PostgresError(TocsinError):
+    """The embedded PostgreSQL cannot be started; the text is one sentence that says why and what to do."""

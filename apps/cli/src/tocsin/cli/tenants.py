@@ -1,0 +1,45 @@
+"""Making tenants and keys: the one place, for the command line and the demo."""
+
+import base64
+import random
+import secrets
+from uuid import UUID
+
+from tocsin.common.clock import Clock
+from tocsin.common.ids import Ids, shard_of
+from tocsin.common.keys import new_key
+from tocsin.common.store.postgres.store import PostgresStore
+from tocsin.common.store.rows import Tenant
+
+MAX_IN_FLIGHT = 1_000
+_SECRET_BYTES = 32
+_TENANTS = "tenants"
+
+
+def new_signing_secret() -> str:
+    """A signing secret as Standard Webhooks writes it: `whsec_` and the base64 of 256 random bits."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(_SECRET_BYTES)).decode()
+
+
+async def make_tenant(
+    store: PostgresStore, clock: Clock, name: str, *, weight: float = 1.0, max_in_flight: int = MAX_IN_FLIGHT
+) -> tuple[Tenant, str]:
+    """Adds a tenant and tells the executors; returns it with its signing secret.
+
+    Raises:
+        ConflictError: the name is taken.
+    """
+    tenant_id = Ids(clock, random.SystemRandom()).new()
+    tenant = Tenant(tenant_id, name, shard_of(tenant_id), weight, max_in_flight, None)
+    secret = new_signing_secret()
+    await store.tenants.insert(tenant, [secret])
+    await store.tasks.notify(_TENANTS)
+    return tenant, secret
+
+
+async def make_key(store: PostgresStore, clock: Clock, tenant_id: UUID, name: str) -> tuple[UUID, str]:
+    """Adds an API key; returns its id and its text, which nobody can read again."""
+    key_id = Ids(clock, random.SystemRandom()).new()
+    text, key_hash = new_key()
+    await store.tenants.insert_key(key_id, tenant_id, name, key_hash)
+    return key_id, text

@@ -1,0 +1,1 @@
+"""`tocsin up`: everything on one machine, as children of one process."""

@@ -1,0 +1,228 @@
+"""Everything that runs on this machine for one `up`: started in order, kept alive, stopped in order."""
+
+import asyncio
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from tocsin.cli.database import open_store
+from tocsin.cli.postgres import EmbeddedPostgres, PostgresError
+from tocsin.cli.postgres.cluster import write_private
+from tocsin.cli.up import processes
+from tocsin.cli.up.child import Child, ChildError, Message
+from tocsin.cli.up.options import HOST, UpError, UpOptions
+from tocsin.cli.up.ray_keeper import ray_environment, without_ray
+from tocsin.common.clock import Clock
+from tocsin.common.store.postgres.migrate import migrate
+
+log = logging.getLogger("tocsin.up")
+
+CELL = "shared"
+_TEMPORARY = "/tmp"  # noqa: S108 - a private folder in it; elsewhere paths can grow too long for sockets
+_LOOK_SECONDS = 0.5
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
+_SETTLED_SECONDS = 60.0
+_OWNERS_SECONDS = 60.0
+_API_GRACE, _RAY_GRACE, _ENDPOINT_GRACE = 3.0, 7.0, 1.0
+_SERVER_GRACE = 2.0
+
+T = TypeVar("T")
+
+
+class Machine:
+    """`start`, then `keep` until it is cancelled, then `stop`; `stop` may come at any time."""
+
+    def __init__(self, options: UpOptions, clock: Clock, egress_allow: str) -> None:
+        self.options = options
+        self._clock = clock
+        self._egress_allow = egress_allow
+        self._up_id = secrets.token_hex(8)
+        self._folder = Path(tempfile.mkdtemp(prefix="tocsin-", dir=_TEMPORARY))
+        self._one_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
+        self.postgres = EmbeddedPostgres(options.data_dir, clock=clock, stop_grace=_SERVER_GRACE)
+        self.dsn = ""
+        self.dashboard = f"{HOST}:{options.dashboard_port}"
+        self.endpoint_port = 0
+        self.on_call: Callable[[Message], None] = lambda message: None
+        self._guardian = self._child("guardian", "tocsin.cli.up.guardian")
+        self.api = self._child("api", "tocsin.cli.up.api_process")
+        self.ray = self._child("ray", "tocsin.cli.up.ray_keeper", self._heard_ray)
+        self.endpoint = self._child("endpoint", "tocsin.cli.demo.endpoint", self._heard_endpoint)
+
+    def _child(self, name: str, module: str, heard: Callable[[Message], None] = lambda message: None) -> Child:
+        return Child(name, module, self._up_id, self.options.logs, heard)
+
+    def _heard_ray(self, message: Message) -> None:
+        if message["event"] == "ready":
+            self.dashboard = str(message["dashboard"])
+
+    def _heard_endpoint(self, message: Message) -> None:
+        if message["event"] == "ready":
+            self.endpoint_port = int(message["port"])
+        elif message["event"] == "call":
+            self.on_call(message)
+
+    @property
+    def ray_folder(self) -> Path:
+        """Ray's temporary folder of its present start; what actors log lies in it."""
+        return self._folder / f"r{self.ray.starts}"
+
+    async def start(self) -> None:
+        """Starts everything, and returns once all of it serves.
+
+        Raises:
+            UpError, PostgresError, ChildError: something cannot; one sentence says what.
+        """
+        self.dsn = await self._in_thread(self.postgres.start)
+        self.options.logs.mkdir(mode=0o700, exist_ok=True)
+        await self._guardian.start(
+            dict(os.environ), self._up_id, str(self.options.data_dir / "cluster"), str(self._folder)
+        )
+        await self._guardian.wait_ready()
+        for name in await migrate(self.dsn):
+            log.info("applied migration %s", name)
+        async with open_store(self.dsn) as store:
+            await store.tenants.set_executors(CELL, self.options.executors)
+        if self.options.demo:
+            await self._start_endpoint()
+            await self.endpoint.wait_ready()
+        await self._start_api()
+        await self._start_ray()
+        await self.api.wait_ready()
+        await self.ray.wait_ready()
+        await self._wait_for_owners()
+
+    async def _wait_for_owners(self) -> None:
+        """Returns once every shard has an owner: from then on, whatever is due is called."""
+        limit = self._clock.monotonic() + _OWNERS_SECONDS
+        async with open_store(self.dsn) as store:
+            while not all(owner for _, owner in await store.tenants.cell_shards(CELL)):
+                if self._clock.monotonic() > limit:
+                    raise UpError(f"no executor took up its work within {_OWNERS_SECONDS:g} s; see {self.ray_folder}")
+                await asyncio.sleep(_LOOK_SECONDS / 2)
+
+    async def keep(self) -> None:
+        """Starts again whatever ends. Never returns."""
+        kept: list[Awaitable[None]] = [
+            self._keep_child(self.api, self._start_api),
+            self._keep_child(self.ray, self._start_ray),
+            self._keep_postgres(),
+        ]
+        if self.options.demo:
+            kept.append(self._keep_child(self.endpoint, self._start_endpoint))
+        await asyncio.gather(*kept)
+
+    async def stop(self) -> None:
+        """Drains and ends everything; returns when nothing is left. What was never started is no error."""
+        await asyncio.gather(self.api.stop(_API_GRACE), self.ray.stop(_RAY_GRACE))
+        await self.endpoint.stop(_ENDPOINT_GRACE)
+        await self._in_thread(self.postgres.stop)
+        self._save_ray_logs()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        await self._guardian.let_go()
+        self._one_thread.shutdown()
+
+    def abandon(self) -> None:
+        """For a second Ctrl-C: kills everything, waits for no call, and exits with 130."""
+        processes.end_all(f"{self._up_id}.", gently=False)
+        with contextlib.suppress(Exception):  # it may be stopping already, in its thread
+            self.postgres.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        os._exit(130)
+
+    async def _start_api(self) -> None:
+        await self.api.start(
+            self._environment(TOCSIN_API_HOST=HOST, TOCSIN_API_PORT=str(self.options.port))
+        )
+
+    async def _start_ray(self) -> None:
+        self._save_ray_logs()
+        shutil.rmtree(self.ray_folder, ignore_errors=True)
+        environment = without_ray(self._environment()) | ray_environment(self._token())
+        folder = self._folder / f"r{self.ray.starts + 1}"
+        await self.ray.start(environment, str(folder), str(self.options.dashboard_port))
+
+    async def _start_endpoint(self) -> None:
+        kept = self.options.demo_port
+        port = self.endpoint_port or (int(kept.read_text()) if kept.exists() else 0)
+        await self.endpoint.start(dict(os.environ), str(port))
+        await self.endpoint.wait_ready()
+        if not port or port != self.endpoint_port:
+            write_private(kept, str(self.endpoint_port))
+
+    def _environment(self, **more: str) -> dict[str, str]:
+        """What a child of ours reads: secrets travel here, never as arguments."""
+        allowed = [self._egress_allow] if self._egress_allow.strip() else []
+        if self.endpoint_port:
+            allowed.append(f"{HOST}/32:{self.endpoint_port}")
+        return {
+            **os.environ,
+            "TOCSIN_DATABASE_URL": self.dsn,
+            "TOCSIN_EGRESS_ALLOW": ",".join(allowed),
+            **more,
+        }
+
+    def _token(self) -> str:
+        file = self.options.ray_token
+        if not file.exists():
+            write_private(file, secrets.token_hex(32))
+        return file.read_text().strip()
+
+    def _save_ray_logs(self) -> None:
+        """Moves the logs of Ray's last start to where they outlive it."""
+        found = self.ray_folder / "session_latest" / "logs"
+        if found.is_dir():
+            saved = self.options.logs / "ray-last"
+            shutil.rmtree(saved, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                shutil.move(found.resolve(), saved)
+
+    async def _keep_child(self, child: Child, start: Callable[[], Awaitable[None]]) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            since = self._clock.monotonic()
+            code = await child.ended()
+            if self._clock.monotonic() - since > _SETTLED_SECONDS:
+                pause = _FIRST_PAUSE
+            log.warning("%s has ended (exit code %d); starting it again", child.name, code)
+            await child.end_strays()
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_PAUSE, pause * 2)
+            await start()
+            try:
+                await child.wait_ready()
+            except ChildError as error:
+                log.warning("%s", error)
+            else:
+                log.info("%s is back", child.name)
+
+    async def _keep_postgres(self) -> None:
+        pause = _FIRST_PAUSE
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            if self.postgres.running:
+                continue
+            log.warning("PostgreSQL has ended; starting it again")
+            try:
+                dsn = await self._in_thread(self.postgres.start)
+            except PostgresError as error:
+                log.warning("%s", error)
+                await asyncio.sleep(pause)
+                pause = min(_LONGEST_PAUSE, pause * 2)
+                continue
+            log.info("PostgreSQL is back")
+            pause = _FIRST_PAUSE
+            if dsn != self.dsn:  # its port was taken meanwhile
+                self.dsn = dsn
+                await asyncio.gather(self.api.stop(_API_GRACE), self.ray.stop(_RAY_GRACE))
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        """Runs a call of PostgreSQL's launcher, one at a time, also when we are cancelled meanwhile."""
+        return await asyncio.get_running_loop().run_in_executor(self._one_thread, call)

@@ -1,0 +1,126 @@
+"""Ray as a child of `up`: a head node, the Supervisor, and a watch over raylet and GCS.
+
+Nothing restarts those two on one machine, and actors live on for a minute without them (rule 12). So this
+process ends as soon as one is gone; `up` then ends what is left of Ray and starts it again.
+"""
+
+import asyncio
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tocsin.cli.logs import configure_logging
+from tocsin.cli.up.lifeline import stop_signals, tell_parent
+
+log = logging.getLogger("tocsin.ray")
+
+DRAIN_SECONDS = 4.0
+_ENDED_SECONDS = 1.0
+_LOOK_SECONDS = 0.5
+_OBJECT_STORE = 80 * 1024**2  # bytes; Ray takes no less than 75 MiB, and runs never travel through it
+_VITAL = ("raylet", "gcs_server")
+
+
+def ray_environment(token: str) -> dict[str, str]:
+    """What Ray reads when it is imported, and hands on to its workers."""
+    return {
+        "RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0",  # workers import from where we do, instead of from a copy
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # listen on 127.0.0.1 only
+        "RAY_worker_niceness": "0",  # else workers start at nice 15 and miss heartbeats
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_enable_worker_prestart": "0",
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": token,
+    }
+
+
+def without_ray(environment: Mapping[str, str]) -> dict[str, str]:
+    """An environment without what would lead us to another Ray."""
+    return {name: value for name, value in environment.items() if name not in ("RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH")}
+
+
+async def main(folder: Path, dashboard_port: int) -> int:
+    """`folder`: Ray's temporary one; short, because of the sockets in it."""
+    import ray
+
+    from tocsin.cli.actors import ExecutorActor
+    from tocsin.engine.actors import NAMESPACE, start_supervisor
+
+    context: Any = ray.init(
+        address="local",
+        namespace=NAMESPACE,
+        num_cpus=0,  # actors ask for none; without any, no worker is started ahead
+        num_gpus=0,
+        object_store_memory=_OBJECT_STORE,
+        include_dashboard=True,
+        dashboard_host="127.0.0.1",
+        dashboard_port=dashboard_port,
+        log_to_driver=False,
+        configure_logging=False,
+        _temp_dir=str(folder),
+    )
+    stop = asyncio.Event()
+    with stop_signals(stop, parent=True):  # only now: ray.init puts its own in their place
+        supervisor = start_supervisor(ExecutorActor)
+        vital = _vital_processes()
+        tell_parent("ready", dashboard=context.dashboard_url, logs=str(folder / "session_latest" / "logs"))
+        while not stop.is_set():
+            if gone := [name for name, process in vital.items() if not _lives(process)]:
+                log.error("%s of Ray is gone", " and ".join(gone))
+                os._exit(1)  # Ray's own way out would wait for it
+            try:
+                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
+            except TimeoutError:
+                continue
+        await asyncio.to_thread(_drain, supervisor)
+        await asyncio.to_thread(ray.shutdown)
+    return 0
+
+
+def _vital_processes() -> dict[str, psutil.Process]:
+    found = {child.name(): child for child in psutil.Process().children() if child.name() in _VITAL}
+    missing = set(_VITAL) - found.keys()
+    if missing:
+        raise RuntimeError(f"Ray has started without {' and '.join(sorted(missing))}")
+    return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
+
+
+def _drain(supervisor: Any) -> None:
+    """Ends the Supervisor, so that it starts nothing anew, then drains all executors at once (rule 13)."""
+    import ray
+
+    from tocsin.engine.actors import NAMESPACE, SUPERVISOR
+
+    try:
+        ray.kill(supervisor)
+        names = [name for name in ray.util.list_named_actors() if name != SUPERVISOR]
+        drains = [ray.get_actor(name, NAMESPACE).drain.remote(DRAIN_SECONDS) for name in names]
+        if drains:
+            _, late = ray.wait(drains, num_returns=len(drains), timeout=DRAIN_SECONDS + _ENDED_SECONDS)
+            log.info("drained %d executors%s", len(drains) - len(late), f", {len(late)} are late" if late else "")
+    except Exception:
+        log.exception("the executors could not be drained; their leases will be judged")
+
+
+if __name__ == "__main__":
+    configure_logging()
+    try:
+        code = asyncio.run(main(Path(sys.argv[1]), int(sys.argv[2])))
+    except Exception as error:
+        log.exception("Ray cannot be started")
+        tell_parent("error", text=f"Ray cannot be started: {error}")
+        code = 1
+    sys.exit(code)

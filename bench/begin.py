@@ -1,0 +1,167 @@
+"""Begin: the one statement of every start, beside few and many idle tasks, and under an old transaction."""
+
+import asyncio
+import gc
+import random
+import statistics
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from bench.environment import environment
+from bench.frame import Measurement, Options, Screen
+from bench.idle import IdleDatabase, idle_database
+from bench.report import Environment, Figure, Report, at_least, at_most, exactly
+from bench.system import connected, server, work_folder
+from tocsin.common.clock import SystemClock
+from tocsin.common.ids import Ids
+
+RUNS = 1000
+WANTED = 50_000
+FEW, MANY = 10_000, 1_000_000
+PAIRS, SHORT_PAIRS = 60, 20
+WARM_UP = 5
+IDLE_RATIO = 2.5
+
+HELD_TASKS = 500
+HELD_SECONDS, SHORT_HELD_SECONDS = 600, 60
+HELD_RATIO = 2.0
+WINDOWS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Seconds of begins beside few and many idle tasks, taken in turn, and of one just after a checkpoint."""
+
+    few: Sequence[float]
+    many: Sequence[float]
+    after_checkpoint: float
+
+    @property
+    def ratio(self) -> float:
+        return median_ratio(self.few, self.many)
+
+
+def median_ratio(first: Sequence[float], second: Sequence[float]) -> float:
+    """The median of second over first, pair by pair: what disturbs the machine for longer than a pair cancels out."""
+    return statistics.median(b / a for a, b in zip(first, second, strict=True))
+
+
+def worst_growth(rounds: Sequence[float], windows: int) -> float:
+    """The greatest median of later windows over the first window's."""
+    size = len(rounds) // windows
+    medians = [statistics.median(rounds[n * size : (n + 1) * size]) for n in range(windows)]
+    return max(medians[1:]) / medians[0]
+
+
+@asynccontextmanager
+async def old_transaction(dsn: str) -> AsyncIterator[None]:
+    """A REPEATABLE READ transaction that stays open with its snapshot, as a report's would.
+
+    Raises:
+        AssertionError: the server ended it in between.
+    """
+    async with connected(dsn, idle_in_transaction_session_timeout="0") as connection:
+        await connection.execute("begin isolation level repeatable read; select count(*) from leases")
+        yield
+        held = await connection.fetchval(
+            "select backend_xmin is not null from pg_stat_activity where pid = pg_backend_pid()"
+        )
+        assert held, "the old transaction no longer held its snapshot"
+        await connection.execute("rollback")
+
+
+async def pairs(few: IdleDatabase, many: IdleDatabase, count: int, runs: int) -> Pairs:
+    for _ in range(WARM_UP):
+        await few.begin(runs)
+        await many.begin(runs)
+    taken = [(await few.begin(runs), await many.begin(runs)) for _ in range(count)]
+    await many.connection.execute("checkpoint")
+    after = await many.begin(runs)
+    return Pairs([a for a, _ in taken], [b for _, b in taken], after)
+
+
+async def held(database: IdleDatabase, screen: Screen, rounds: int, every: float, runs: int) -> list[float]:
+    """Begins `runs` tasks every `every` seconds beside an old transaction: the same tasks again and again."""
+    while len(database.rows) > runs:
+        database.rows.pop()
+    for _ in range(WARM_UP):
+        await database.begin(runs)
+    taken: list[float] = []
+    async with old_transaction(database.dsn):
+        began = time.monotonic()
+
+        async def next_round() -> bool:
+            await asyncio.sleep(max(0.0, began + len(taken) * every - time.monotonic()))
+            taken.append(await database.begin(runs))
+            return len(taken) == rounds
+
+        await screen.wait(
+            f"{runs} tasks each {every:g} s, an old transaction open", rounds * every * 10 + 60, next_round
+        )
+    return taken
+
+
+async def run(options: Options, screen: Screen) -> Report:
+    ids = Ids(SystemClock(), random.Random(options.seed))
+    runs = options.amount(RUNS, 10)
+    count = SHORT_PAIRS if options.short else PAIRS
+    sample = (count + WARM_UP + 1) * runs
+    gc.collect()
+    gc.freeze()
+    async with work_folder(options.work_dir) as folder, server(folder) as postgres:
+        async with connected(postgres.dsn) as connection:
+            where = await environment(connection, folder, runtime="the store's methods from one process")
+        screen.say(f"seeding {options.amount(FEW):,} and {options.amount(MANY):,} idle tasks")
+        async with (
+            idle_database(postgres.dsn, ids, options.amount(FEW, 2 * runs), sample) as few,
+            idle_database(postgres.dsn, ids, options.amount(MANY, 4 * runs), sample) as many,
+        ):
+            screen.say(f"{count} pairs of begins of {runs:,}")
+            found = await pairs(few, many, count, runs)
+            rounds = SHORT_HELD_SECONDS if options.short else HELD_SECONDS
+            tasks = options.amount(HELD_TASKS, 5)
+            flat = await held(few, screen, rounds, min(1.0, options.scale), tasks)
+            lost = sum(database.asked - database.begun for database in (few, many))
+    return report(options, found, flat, lost, runs, where)
+
+
+def report(options: Options, found: Pairs, flat: Sequence[float], lost: int, runs: int, where: Environment) -> Report:
+    rate = runs / statistics.median(found.few)
+    figures: dict[str, Figure] = {
+        "runs_per_statement": runs,
+        "pairs": len(found.few),
+        "few_idle_ms": _ms(statistics.median(found.few)),
+        "many_idle_ms": _ms(statistics.median(found.many)),
+        "runs_per_second_beside_few": round(rate),
+        "runs_per_second_beside_many": round(runs / statistics.median(found.many)),
+        "first_after_checkpoint_ms": _ms(found.after_checkpoint),
+        "held_first_window_ms": _ms(statistics.median(flat[: len(flat) // WINDOWS])),
+        "held_last_window_ms": _ms(statistics.median(flat[-(len(flat) // WINDOWS) :])),
+        "held_rounds": len(flat),
+    }
+    return Report(
+        test="begin",
+        environment=where,
+        targets=[
+            at_least("begin + plant beside few idle tasks", options.amount(WANTED), rate, "runs/s"),
+            at_most("time beside many idle tasks, times that beside few", IDLE_RATIO, found.ratio),
+            at_most("growth under an old transaction", HELD_RATIO, worst_growth(flat, WINDOWS), "x"),
+            exactly("rows asked for and not begun", 0, lost),
+        ],
+        figures=figures,
+        lost=lost,
+        not_meaning="the rate of the product: one process, one statement at a time, no calls, and the statement alone "
+        "is timed (completions run in between). Tasks are picked at random among the idle ones; no checkpoint falls "
+        "into the pairs.",
+    )
+
+
+def _ms(seconds: float) -> float:
+    return round(seconds * 1000, 2)
+
+
+MEASUREMENT = Measurement(
+    "begin", "begin + plant: >= 50,000 runs/s, beside a million idle tasks, flat under an old transaction", run
+)

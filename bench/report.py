@@ -1,0 +1,97 @@
+"""A measurement's report: targets with what was found, figures, and the two forms in which it is given."""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+Figure = float | int | str | bool | None
+
+Environment = Mapping[str, Figure | Mapping[str, str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """`target` is the bound with its unit; `value` what was found, in that unit; None where nothing was."""
+
+    name: str
+    target: str
+    value: float | None
+    met: bool
+
+
+def at_most(name: str, limit: float, value: float, unit: str = "") -> Target:
+    """A value that must not exceed `limit`. What could not be measured (nan) is a miss."""
+    return Target(name, _bound("<=", limit, unit), _rounded(value), value <= limit)
+
+
+def at_least(name: str, limit: float, value: float, unit: str = "") -> Target:
+    """A value that must reach `limit`. What could not be measured (nan) is a miss."""
+    return Target(name, _bound(">=", limit, unit), _rounded(value), value >= limit)
+
+
+def exactly(name: str, wanted: int, value: int) -> Target:
+    return Target(name, f"= {wanted}", value, value == wanted)
+
+
+def _bound(sign: str, limit: float, unit: str) -> str:
+    return f"{sign} {limit:,g} {unit}".rstrip() if limit < 1000 else f"{sign} {limit:,.0f} {unit}".rstrip()
+
+
+def _rounded(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 3)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What is written to `DIR/<test>.json`, field by field.
+
+    `lost` and `duplicates` are counts of runs, None where a measurement runs none. `not_meaning`: what the
+    figures must not be taken for.
+    """
+
+    test: str
+    environment: Environment
+    targets: Sequence[Target]
+    not_meaning: str
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    lost: int | None = None
+    duplicates: int | None = None
+
+    @property
+    def met(self) -> bool:
+        return all(target.met for target in self.targets)
+
+    def json(self) -> str:
+        """The report as JSON text; numbers are finite."""
+        return json.dumps(asdict(self), indent=2, allow_nan=False, default=str) + "\n"
+
+    def write(self, folder: Path) -> Path:
+        """Writes `<test>.json` into `folder`, which is made if missing."""
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.test}.json"
+        path.write_text(self.json())
+        return path
+
+    def show(self, console: Console) -> None:
+        """Prints the same as tables."""
+        targets = Table(title=f"bench {self.test}", title_justify="left")
+        for name in ("target", "bound", "found", "met"):
+            targets.add_column(name, justify="right" if name == "found" else "left")
+        for target in self.targets:
+            found = "nothing" if target.value is None else f"{target.value:,}"
+            targets.add_row(target.name, target.target, found, "yes" if target.met else "[bold red]NO[/]")
+        console.print(targets)
+        figures = Table("figure", "value", show_header=False)
+        counts = {"lost": self.lost, "duplicates": self.duplicates}
+        for name, value in {**counts, **self.figures}.items():
+            if value is not None:
+                figures.add_row(name.replace("_", " "), f"{value:,}" if isinstance(value, int | float) else str(value))
+        console.print(figures)
+        machine = (f"{name}: {value}" for name, value in self.environment.items() if not isinstance(value, Mapping))
+        console.print("On " + ", ".join(machine), highlight=False)
+        console.print(f"Not meant: {self.not_meaning}", highlight=False)

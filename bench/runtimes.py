@@ -1,0 +1,58 @@
+"""How executors are started for a measurement: through Ray as `tocsin up` does it, or as plain processes."""
+
+import asyncio
+import secrets
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+
+from bench.frame import Options
+from bench.system import STOP_SECONDS, Executors, PlainExecutors, environment_of
+from tocsin.cli.database import open_store
+from tocsin.cli.up.child import Child
+from tocsin.cli.up.ray_keeper import ray_environment
+
+CELL = "shared"
+
+
+def chosen(options: Options, folder: Path) -> Executors:
+    """Through Ray unless plain processes were asked for. Logs go to `folder`."""
+    return PlainExecutors(folder) if options.ray is False else RayExecutors(folder)
+
+
+class RayExecutors:
+    """The keeper of `tocsin up`: a Ray head with its dashboard, the Supervisor, and the executors it starts."""
+
+    runtime = "Ray, as tocsin up starts it"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._temporary: Path | None = None
+        self._child: Child | None = None
+
+    async def start(self, dsn: str, count: int) -> None:
+        async with open_store(dsn) as store:
+            await store.tenants.set_executors(CELL, count)
+        # Its sockets need a short path.
+        self._temporary = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="tocsin-", dir="/tmp"))
+        self._child = Child("ray", "tocsin.cli.up.ray_keeper", secrets.token_hex(8), self._folder, lambda message: None)
+        environment = {**environment_of(dsn), **ray_environment(secrets.token_hex(32))}
+        await self._child.start(environment, str(self._temporary / "r"), str(_free_port()))
+        await self._child.wait_ready()
+
+    async def stop(self) -> None:
+        if self._child is not None:
+            await self._child.stop(STOP_SECONDS)
+        if self._temporary is not None:
+            await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
+
+    def overhead(self) -> list[int]:
+        return [] if self._child is None or self._child.pid is None else [self._child.pid]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

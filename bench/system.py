@@ -1,0 +1,198 @@
+"""The product, started as it is: PostgreSQL with production settings, migrated, and executor processes."""
+
+import asyncio
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import asyncpg
+import psutil
+
+from bench.endpoint import ROOT
+from tocsin.cli.postgres import EmbeddedPostgres
+from tocsin.cli.up.ray_keeper import without_ray
+from tocsin.common.store.postgres.migrate import migrate
+from tocsin.common.store.postgres.store import PostgresStore
+
+Connection: TypeAlias = "asyncpg.Connection[asyncpg.Record]"
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+
+
+@asynccontextmanager
+async def work_folder(parent: Path | None) -> AsyncIterator[Path]:
+    """A new folder that every account can enter (as root, the server runs as another); removed afterwards."""
+    folder = await asyncio.to_thread(_make_folder, parent)
+    try:
+        yield folder
+    finally:
+        await asyncio.to_thread(shutil.rmtree, folder, ignore_errors=True)
+
+
+def _make_folder(parent: Path | None) -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="tocsin-bench-", dir=parent))
+    folder.chmod(0o755)
+    return folder
+
+
+@asynccontextmanager
+async def server(folder: Path) -> AsyncIterator[EmbeddedPostgres]:
+    """A PostgreSQL with the settings of `tocsin up`: every commit is flushed."""
+    postgres = EmbeddedPostgres(folder / "postgres")
+    await asyncio.to_thread(postgres.start)
+    try:
+        yield postgres
+    finally:
+        await asyncio.to_thread(postgres.stop)
+
+
+@asynccontextmanager
+async def connected(dsn: str, **settings: str) -> AsyncIterator[Connection]:
+    """A connection of the measuring side."""
+    connection = await asyncpg.connect(dsn, server_settings={"application_name": "bench", **settings})
+    try:
+        yield connection
+    finally:
+        await connection.close()
+
+
+@asynccontextmanager
+async def opened(dsn: str) -> AsyncIterator[PostgresStore]:
+    """The product's store, for seeding and for what is measured through it."""
+    store = PostgresStore(dsn, name="bench")
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def prepare(dsn: str, store: PostgresStore) -> None:
+    """The schema, and history's partitions: what `tocsin up` does before it starts executors."""
+    await migrate(dsn)
+    await store.history.keep(None, 7)
+
+
+def environment_of(dsn: str) -> dict[str, str]:
+    """A child's environment: the settings of this measurement and none of the caller's own."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
+    return {**without_ray(kept), "TOCSIN_DATABASE_URL": dsn, "TOCSIN_EGRESS_ALLOW": "127.0.0.1/32"}
+
+
+class PlainExecutors:
+    runtime = "plain processes"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._processes: list[asyncio.subprocess.Process] = []
+
+    async def start(self, dsn: str, count: int) -> None:
+        for number in range(count):
+            with (self._folder / f"executor-{number}.log").open("wb") as log:
+                process = await asyncio.create_subprocess_exec(
+                    sys.executable, "-m", "bench.executor", cwd=ROOT, env=environment_of(dsn), stderr=log, stdout=log
+                )
+            self._processes.append(process)
+
+    async def stop(self) -> None:
+        for process in self._processes:
+            if process.returncode is None:
+                process.send_signal(signal.SIGTERM)
+        for process in self._processes:
+            try:
+                await asyncio.wait_for(process.wait(), STOP_SECONDS)
+            except TimeoutError:
+                process.kill()
+                await process.wait()
+
+    def overhead(self) -> list[int]:
+        return []
+
+
+class Executors(Protocol):
+    """The executor processes of a measurement."""
+
+    runtime: str
+    """For a person."""
+
+    async def start(self, dsn: str, count: int) -> None: ...
+
+    async def stop(self) -> None:
+        """Drains and ends them, and all that was started for them."""
+        ...
+
+    def overhead(self) -> list[int]:
+        """Processes that run for the executors' sake; the executors may be among their children."""
+        ...
+
+
+@asynccontextmanager
+async def running(executors: Executors, dsn: str, count: int, connection: Connection) -> AsyncIterator[None]:
+    """Executors that own every shard; drained afterwards.
+
+    Raises:
+        TimeoutError: they did not take the shards within a minute.
+    """
+    try:
+        await executors.start(dsn, count)
+        await asyncio.wait_for(_all_owned(connection, count), START_SECONDS)
+        yield
+    finally:
+        await executors.stop()
+
+
+async def _all_owned(connection: Connection, count: int) -> None:
+    """Every shard has an owner, and every executor owns some: none more than its fair part."""
+    while True:
+        owners = await connection.fetch("select owner, count(*) as shards from shards group by owner")
+        if len(owners) == count and all(row["owner"] is not None for row in owners):
+            return
+        await asyncio.sleep(0.1)
+
+
+async def executor_pids(connection: Connection) -> list[int]:
+    """The processes that hold a lease: they are the executors, however they were started."""
+    return [row["pid"] for row in await connection.fetch("select pid from leases where expired_at is null")]
+
+
+class Processor:
+    """Processor seconds of groups of processes and of their children, from one reading to the next.
+
+    A process counts in the first group only that names it, itself or as a child.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[int]]) -> None:
+        self._groups = groups
+        self._last = self._read()
+
+    def since(self) -> dict[str, float]:
+        """Seconds by group since the last call; of children that ended in between, too."""
+        now, last = self._read(), self._last
+        self._last = now
+        return {name: now[name] - last[name] for name in now}
+
+    def _read(self) -> dict[str, float]:
+        seen: set[int] = set()
+        return {name: sum(_seconds(pid, seen) for pid in pids) for name, pids in self._groups.items()}
+
+
+def _seconds(pid: int, seen: set[int]) -> float:
+    """Of a process and its living children that are not in `seen`, which takes them up."""
+    seconds = 0.0
+    try:
+        process = psutil.Process(pid)
+        for one in (process, *process.children(recursive=True)):
+            if one.pid not in seen:
+                seen.add(one.pid)
+                times = one.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+    except psutil.NoSuchProcess:
+        return seconds
+    return seconds

@@ -1,0 +1,76 @@
+-- Begin: moves pending runs to running (or, by verdict, to history as skipped) and plants what follows.
+--
+-- $1 lease; items: $2 run_id, $3 fence, $4 exclusive, $5 skip, $6 skip_first, $7 skip_until, $8 skip_previous,
+-- $9 skip_count, $10 skip_exact, $11 skip_reason; plants: $12 source run_id, $13 run_id, $14 kind, $15 due_at,
+-- $16 slot, $17 last_slot; further skips: $18 source run_id, $19 run_id, $20 first, $21 until, $22 previous,
+-- $23 count, $24 exact, $25 reason. Returns (run_id, what, version).
+--
+-- Indexes: pending_pkey per item; running_task and pending_task for exclusive items; tasks_pkey.
+-- The ctids are safe because pending rows are never updated and this statement has locked them.
+-- Catch-up runs get the lowest priority: they yield to live ones.
+-- A row gone, locked or of another fence is not in the answer: somebody edited or cancelled it.
+with asked as materialized (
+    select * from unnest($2::uuid[], $3::int[], $4::bool[], $5::bool[], $6::timestamptz[], $7::timestamptz[],
+                         $8::timestamptz[], $9::int[], $10::bool[], $11::text[])
+        as a (run_id, fence, exclusive, skip, skip_first, skip_until, skip_previous, skip_count, skip_exact, skip_reason)
+),
+busy as materialized (
+    select a.run_id
+      from asked a join pending p on p.run_id = a.run_id and p.fence = a.fence
+     where a.exclusive
+       and (exists (select from running r where r.task_id = p.task_id)
+            or exists (select from pending q where q.task_id = p.task_id and q.fence > 0 and q.run_id <> p.run_id))
+),
+k as materialized (
+    select p.ctid
+      from asked a join pending p on p.run_id = a.run_id and p.fence = a.fence
+     where exists (select from leases l where l.id = $1 and l.expired_at is null)
+       and not exists (select from busy b where b.run_id = a.run_id)
+       for update of p skip locked
+),
+got as (
+    delete from pending where ctid = any (array(select ctid from k)) returning *
+),
+v as materialized (
+    select g.*, t.version,
+           a.skip, a.skip_first, a.skip_until, a.skip_previous, a.skip_count, a.skip_exact,
+           case when a.skip then a.skip_reason
+                when t.state is null or t.state = 'deleted' then 'deleted'
+                when t.state = 'paused' then 'paused' end as skip_reason
+      from got g
+      join asked a on a.run_id = g.run_id and a.fence = g.fence
+      left join tasks t on t.id = g.task_id
+),
+ran as (
+    insert into running (run_id, tenant_id, task_id, lease_id, due_at, slot, last_slot, fence, version, plan_version,
+                         priority, lane, losses, kind)
+    select run_id, tenant_id, task_id, $1, due_at, slot, last_slot, fence + 1, version, plan_version,
+           priority, lane, losses, case kind when 'next' then 'slot' else kind end
+      from v where skip_reason is null
+),
+planted as (
+    insert into pending (run_id, tenant_id, task_id, due_at, slot, last_slot, plan_version, priority, lane, kind)
+    select p.run_id, v.tenant_id, v.task_id, greatest(p.due_at, clock_timestamp()), p.slot, p.last_slot,
+           v.plan_version, case p.kind when 'catchup' then 3 else v.priority end, v.lane, p.kind
+      from unnest($12::uuid[], $13::uuid[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::timestamptz[])
+           as p (source, run_id, kind, due_at, slot, last_slot)
+      join v on v.run_id = p.source and v.kind = 'next' and v.version is not null  -- a task that is gone plants nothing
+),
+skipped as (
+    insert into history (run_id, tenant_id, task_id, ended_at, due_at, slot, last_slot, until_slot, skip_count,
+                         skip_exact, fence, losses, sent, kind, state, outcome, reason)
+    select run_id, tenant_id, task_id, clock_timestamp(), due_at,
+           coalesce(skip_first, slot), case when skip then skip_previous else last_slot end,
+           coalesce(skip_until, slot), coalesce(skip_count, 1), coalesce(skip_exact, true),
+           fence, losses, false, case kind when 'next' then 'slot' else kind end, 'skipped', 'skipped', skip_reason
+      from v where skip_reason is not null
+    union all
+    select s.run_id, v.tenant_id, v.task_id, clock_timestamp(), null, s.first, s.previous, s.until, s.count,
+           s.exact, 0, 0, false, 'slot', 'skipped', 'skipped', s.reason
+      from unnest($18::uuid[], $19::uuid[], $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::int[],
+                  $24::bool[], $25::text[]) as s (source, run_id, first, until, previous, count, exact, reason)
+      join v on v.run_id = s.source and v.kind = 'next'
+)
+select run_id, case when skip_reason is null then 'begun' else 'skipped' end as what, version from v
+union all
+select run_id, 'busy', null from busy

@@ -1,0 +1,59 @@
+-- Give back: runs of my tenants that no live lease holds return to pending, recorded as lost (rules 5 and 7).
+--
+-- $1 tenant ids, $2 limit, $3 times lost at which a run ends. Returns (run_id, tenant_id, state or null).
+--
+-- Indexes: running_lease, skipped through one lease at a time, so live leases cost one probe each; then the rows of
+-- the dead ones. Locked in run_id order, skip locked: a completion under way goes first.
+-- A condition, not an event: a begin that commits after its lease's expiry is found by the next pass.
+with recursive held as (
+    (select lease_id from running order by lease_id limit 1)
+    union all
+    select (select r.lease_id from running r where r.lease_id > h.lease_id order by r.lease_id limit 1)
+      from held h where h.lease_id is not null
+),
+dead as materialized (
+    select h.lease_id from held h
+     where h.lease_id is not null
+       and not exists (select from leases l where l.id = h.lease_id and l.expired_at is null)
+),
+locked as materialized (
+    select r.run_id, r.fence
+      from running r
+     where r.lease_id = any (array(select lease_id from dead)) and r.tenant_id = any ($1)
+     order by r.run_id limit $2
+       for update skip locked
+),
+gone as (
+    delete from running r using locked l
+     where r.run_id = l.run_id and r.fence = l.fence
+    returning r.*
+),
+counted as materialized (
+    -- put-backs raise `losses` too, and were never called: only what history calls lost counts towards the end
+    select g.*, t.call ->> 'on_lease_lost' as on_lease_lost,
+           (select count(*) from history h where h.run_id = g.run_id and h.outcome = 'lost') + 1 as lost
+      from gone g left join tasks t on t.id = g.task_id
+),
+judged as materialized (
+    select c.*,
+           case when c.cancelled then 'cancelled' when c.lost >= $3 or c.on_lease_lost = 'dead' then 'dead' end as state,
+           case when c.cancelled then null
+                when c.lost >= $3 then 'lost too often'
+                when c.on_lease_lost = 'dead' then 'on_lease_lost' end as reason
+      from counted c
+),
+again as (
+    insert into pending (run_id, tenant_id, task_id, due_at, slot, last_slot, fence, plan_version, priority, lane,
+                         losses, kind)
+    select run_id, tenant_id, task_id, greatest(due_at, clock_timestamp()), slot, last_slot, fence, plan_version,
+           priority, lane, losses + 1, kind
+      from judged where state is null
+),
+written as (
+    insert into history (run_id, tenant_id, task_id, ended_at, due_at, slot, last_slot, fence, losses, sent, kind,
+                         state, outcome, reason, lease_id)
+    select run_id, tenant_id, task_id, clock_timestamp(), due_at, slot, last_slot, fence, losses, true, kind,
+           state, 'lost', reason, lease_id
+      from judged
+)
+select run_id, tenant_id, state from judged

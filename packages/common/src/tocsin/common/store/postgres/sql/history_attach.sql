@@ -1,0 +1,3 @@
+-- Attach: makes a filled table a partition. A script; name, first and end are put into its text. Unlike `create table ...
+-- partition of` it locks history only against other changes of its shape.
+alter table history attach partition {name} for values from ('{first}') to ('{end}');

@@ -1,0 +1,38 @@
+"""The store over PostgreSQL, as one thing: a small pool for the lease, one for all other work."""
+
+from uuid import UUID
+
+from tocsin.common.store.postgres.database import Database
+from tocsin.common.store.postgres.history import PostgresHistory
+from tocsin.common.store.postgres.leases import APPLICATION, PostgresLeases
+from tocsin.common.store.postgres.runs import PostgresRuns
+from tocsin.common.store.postgres.tasks import PostgresTasks
+from tocsin.common.store.postgres.tenants import PostgresTenants
+
+BEAT_SECONDS = 4.0
+"""A heartbeat that takes longer is better given up and sent anew: the trust window is 8 s."""
+
+
+class PostgresStore:
+    """Everything under one lease's application name (`tocsin <lease>`), or under `name` for a process without one."""
+
+    def __init__(self, dsn: str, *, lease_id: UUID | None = None, name: str = "tocsin", size: int = 6) -> None:
+        self.name = name if lease_id is None else APPLICATION.format(lease_id)
+        self._beat = Database(dsn, self.name, size=2, timeout=BEAT_SECONDS)
+        self._work = Database(dsn, self.name, size=size)
+        self.leases = PostgresLeases(self._beat)
+        self.runs = PostgresRuns(self._work)
+        self.tasks = PostgresTasks(self._work)
+        self.tenants = PostgresTenants(self._work)
+        self.history = PostgresHistory(self._work)
+
+    async def open(self) -> None:
+        """Raises:
+        StoreUnavailableError: the database cannot be reached now; open again later.
+        """
+        await self._work.open()
+        await self._beat.open()
+
+    async def close(self) -> None:
+        await self._beat.close()
+        await self._work.close()

@@ -1,0 +1,111 @@
+"""Tenants, their keys and secrets, and the cells that serve them."""
+
+from collections.abc import Sequence
+from uuid import UUID
+
+import asyncpg
+
+from tocsin.common.errors import ConflictError
+from tocsin.common.ids import shard_of
+from tocsin.common.store.postgres.database import Database
+from tocsin.common.store.rows import ApiKey, Placement, Tenant
+
+
+class PostgresTenants:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def insert(self, tenant: Tenant, signing_secrets: Sequence[str]) -> None:
+        """Adds a tenant.
+
+        Raises:
+            ConflictError: the name is taken.
+        """
+        try:
+            await self._database.fetch(
+                "tenant_insert",
+                tenant.id,
+                tenant.name,
+                shard_of(tenant.id),
+                tenant.weight,
+                tenant.max_in_flight,
+                tenant.max_in_flight_per_endpoint,
+                list(signing_secrets),
+            )
+        except asyncpg.UniqueViolationError as error:
+            raise ConflictError(f"a tenant named {tenant.name!r} exists") from error
+
+    async def find(self, *, name: str | None = None, tenant_id: UUID | None = None) -> Tenant | None:
+        rows = await self._database.fetch("tenant_find", name, tenant_id)
+        if not rows:
+            return None
+        row = rows[0]
+        return Tenant(
+            id=row["id"],
+            name=row["name"],
+            shard=row["shard"],
+            weight=row["weight"],
+            max_in_flight=row["max_in_flight"],
+            max_in_flight_per_endpoint=row["max_in_flight_per_endpoint"],
+            move_to=row["move_to"],
+        )
+
+    async def secrets(self, tenant_ids: Sequence[UUID]) -> dict[UUID, tuple[str, ...]]:
+        """Signing secrets, the one in use first."""
+        rows = await self._database.fetch("tenant_secrets", list(tenant_ids))
+        return {row["id"]: tuple(row["signing_secrets"]) for row in rows}
+
+    async def insert_key(self, key_id: UUID, tenant_id: UUID, name: str, key_hash: bytes) -> None:
+        await self._database.fetch("key_insert", key_id, tenant_id, name, key_hash)
+
+    async def find_key(self, key_hash: bytes) -> tuple[UUID, UUID] | None:
+        """The key's id and its tenant's, while it is not revoked."""
+        rows = await self._database.fetch("key_find", key_hash)
+        return (rows[0]["id"], rows[0]["tenant_id"]) if rows else None
+
+    async def revoke_key(self, key_id: UUID) -> bool:
+        return bool(await self._database.fetch("key_revoke", key_id))
+
+    async def keys(self, tenant_id: UUID) -> list[ApiKey]:
+        rows = await self._database.fetch("key_list", tenant_id)
+        return [ApiKey(row["id"], row["name"], row["created_at"], row["revoked_at"]) for row in rows]
+
+    async def placements(self) -> list[Placement]:
+        return [Placement(**row) for row in await self._database.fetch("placement_list")]
+
+    async def next_generation(self) -> int:
+        """Raises the generation of every placement, and says it: what older ones started will drain (rule 12)."""
+        rows = await self._database.fetch("placement_generation")
+        return int(rows[0]["generation"])
+
+    async def generation(self) -> int:
+        return max((placement.generation for placement in await self.placements()), default=0)
+
+    async def open_cell(self, tenant_id: UUID, executors: int) -> str:
+        """A cell of a tenant's own: its placement, with `executors` shards over equal ranges of lanes."""
+        rows = await self._database.fetch("cell_open", tenant_id, executors)
+        return str(rows[0]["cell"])
+
+    async def close_cell(self, cell: str, tenant_id: UUID) -> bool:
+        """Closes a tenant's own cell: the tenant goes back to its shared shard, and owners let go."""
+        return bool(await self._database.fetch("cell_close", cell, shard_of(tenant_id)))
+
+    async def remove_cell(self, cell: str) -> bool:
+        """Forgets a closing cell once no executor of it lives and no tenant names its shards."""
+        return bool(await self._database.fetch("cell_remove", cell))
+
+    async def ask_move(self, tenant_id: UUID, shard: int) -> None:
+        """Asks for a move; the shard's owner carries it out."""
+        await self._database.fetch("tenant_ask_move", tenant_id, shard)
+
+    async def moving(self) -> list[UUID]:
+        """Tenants whose move was asked for and not yet carried out."""
+        return [row["id"] for row in await self._database.fetch("tenants_moving")]
+
+    async def cell_shards(self, cell: str) -> list[tuple[int, UUID | None]]:
+        """A cell's shards, each with the live lease that owns it."""
+        rows = await self._database.fetch("cell_shards", cell)
+        return [(row["shard"], row["owner"]) for row in rows]
+
+    async def set_executors(self, cell: str, executors: int) -> None:
+        await self._database.fetch("placement_size", cell, executors)

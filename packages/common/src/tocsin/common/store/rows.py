@@ -1,0 +1,543 @@
+"""The rows of the store as values: what goes into a statement and what comes back from it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from uuid import UUID
+
+from tocsin.common.models import CallSpec, Kind, PlanSpec, Priority, TaskState
+from tocsin.common.states import RunState
+
+MARGIN_SECONDS = 10.0
+"""How far before now a queue is read: longer than any writing transaction (rule 10)."""
+
+MAX_BEGIN = 1000
+"""Runs that one begin takes."""
+
+MAX_LOSSES = 5
+"""The loss that ends a run."""
+
+PARTITION_DAYS_AHEAD = 7
+"""Days for which history has partitions ahead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A server process, for ending it when an answer was lost. `name` guards against a pid used again."""
+
+    pid: int
+    name: str
+
+
+class SkipReason(StrEnum):
+    MISFIRE = "misfire"
+    OVERLAP = "overlap"
+    PAUSED = "paused"
+    DELETED = "deleted"
+    EDITED = "edited"
+    SKIPPED = "skipped_by_user"
+    FAULTY = "faulty"
+    ENDED = "ended"
+
+
+class Outcome(StrEnum):
+    """How one attempt ended."""
+
+    SUCCESS = "success"
+    HTTP_ERROR = "http_error"
+    TIMEOUT = "timeout"
+    DNS_ERROR = "dns_error"
+    CONNECT_ERROR = "connect_error"
+    TLS_ERROR = "tls_error"
+    EGRESS_REFUSED = "egress_refused"
+    PROTOCOL_ERROR = "protocol_error"
+    CONNECTION_LOST = "connection_lost"
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task as stored. `plan` and `call` were validated when it was read."""
+
+    id: UUID
+    tenant_id: UUID
+    name: str
+    state: TaskState
+    version: int
+    plan_version: int
+    plan: PlanSpec
+    call: CallSpec
+    body: bytes | None
+    created_at: datetime
+    updated_at: datetime
+    fault: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFault:
+    """Why planning a task's run raised, and by which version of its plan."""
+
+    task_id: UUID
+    plan_version: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskReference:
+    """A locked task without its definition, and the store's time once the lock was had."""
+
+    state: TaskState
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A row of `pending`: a next row or a waiting run.
+
+    `due_at` is `PARKED` for a parked next row, and then `slot` is None, as it is for a run-now.
+    `last_slot` is the last slot of the task accounted for before this one.
+    """
+
+    run_id: UUID
+    fence: int
+    tenant_id: UUID
+    task_id: UUID
+    priority: Priority
+    due_at: datetime
+    slot: datetime | None
+    last_slot: datetime | None
+    lane: int
+    kind: Kind
+    plan_version: int
+    losses: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Plant:
+    """A row to put into `pending` for the next row that is begun with it.
+
+    Tenant, task, lane, priority and plan_version are that row's. A `due_at` already past becomes the
+    database's time at the insert (rule 10).
+    """
+
+    run_id: UUID
+    kind: Kind
+    due_at: datetime
+    slot: datetime | None
+    last_slot: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """Slots `first_slot` to `until_slot` that get no run, recorded as one history row.
+
+    `previous_slot` is the slot before the first; `count` is a lower bound where `exact` is False.
+    """
+
+    run_id: UUID
+    first_slot: datetime | None
+    until_slot: datetime | None
+    previous_slot: datetime | None
+    count: int
+    exact: bool
+    reason: SkipReason
+
+
+@dataclass(frozen=True, slots=True)
+class BeginItem:
+    """One pending row, by its pair (run_id, fence), to begin, with its verdict.
+
+    `skip` set: the row goes to history as skipped, instead of running; of a run without a slot only
+    the reason counts. `exclusive`: take it only while nothing else of its
+    task is running or between attempts. `plants` and `skips` are written only if the row is gotten
+    and is a next row.
+    """
+
+    row: Pending
+    exclusive: bool = False
+    skip: Skip | None = None
+    plants: tuple[Plant, ...] = ()
+    skips: tuple[Skip, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A run that is running under this process's lease; `fence` is the one its writes must carry.
+
+    `version` is the task's at the begin.
+    """
+
+    run_id: UUID
+    fence: int
+    tenant_id: UUID
+    task_id: UUID
+    priority: Priority
+    due_at: datetime
+    slot: datetime | None
+    last_slot: datetime | None
+    lane: int
+    kind: Kind
+    plan_version: int
+    losses: int
+    version: int
+
+    @property
+    def attempt(self) -> int:
+        """1 for the first call; never stored."""
+        return self.fence - self.losses
+
+
+def begun_of(row: Pending, version: int) -> Begun:
+    """A pending row as it runs: the fence grown by one, a next row become its slot's run."""
+    return Begun(
+        run_id=row.run_id,
+        fence=row.fence + 1,
+        tenant_id=row.tenant_id,
+        task_id=row.task_id,
+        priority=row.priority,
+        due_at=row.due_at,
+        slot=row.slot,
+        last_slot=row.last_slot,
+        lane=row.lane,
+        kind=Kind.SLOT if row.kind is Kind.NEXT else row.kind,
+        plan_version=row.plan_version,
+        losses=row.losses,
+        version=version,
+    )
+
+
+def check_items(items: Sequence[BeginItem]) -> None:
+    """Refuses what no begin may ask for.
+
+    Raises:
+        ValueError: more than `MAX_BEGIN` items, a run twice, or an exclusive run beside another of its task.
+    """
+    if len(items) > MAX_BEGIN:
+        raise ValueError(f"a begin takes at most {MAX_BEGIN} runs")
+    if len({item.row.run_id for item in items}) != len(items):
+        raise ValueError("a begin takes a run once")
+    of_task = Counter(item.row.task_id for item in items)
+    if any(item.exclusive and of_task[item.row.task_id] > 1 for item in items):
+        raise ValueError("a begin takes an exclusive run as the only one of its task")
+
+
+def returned(run: Begun, *, losses: int | None = None, due_at: datetime | None = None) -> Pending:
+    """A begun run as it is back in `pending`: same run, same fence, never a next row again."""
+    return Pending(
+        run_id=run.run_id,
+        fence=run.fence,
+        tenant_id=run.tenant_id,
+        task_id=run.task_id,
+        priority=run.priority,
+        due_at=run.due_at if due_at is None else due_at,
+        slot=run.slot,
+        last_slot=run.last_slot,
+        lane=run.lane,
+        kind=run.kind,
+        plan_version=run.plan_version,
+        losses=run.losses if losses is None else losses,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class BeginResult:
+    """What one begin did. A pair in none of these was gone, locked or of another fence."""
+
+    begun: tuple[Begun, ...]
+    skipped: tuple[UUID, ...]
+    busy: tuple[UUID, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """The end of one attempt. `state` None: the run is due again at `retry_at`.
+
+    `ended_at` is stamped once, by the executor, and sent again unchanged: it is a part of the key.
+    """
+
+    run_id: UUID
+    fence: int
+    ended_at: datetime
+    outcome: Outcome
+    sent: bool
+    state: RunState | None
+    tenant_id: UUID
+    task_id: UUID
+    kind: Kind
+    slot: datetime | None
+    last_slot: datetime | None
+    due_at: datetime
+    losses: int
+    retry_at: datetime | None = None
+    started_at: datetime | None = None
+    http_status: int | None = None
+    reason: str | None = None
+    error: str | None = None
+    response: bytes | None = None
+
+
+def check_completions(completions: Sequence[Completion]) -> None:
+    """Refuses an attempt that is ended twice.
+
+    Raises:
+        ValueError: a pair (run id, fence) stands in it twice.
+    """
+    if len({(c.run_id, c.fence) for c in completions}) != len(completions):
+        raise ValueError("an attempt ends once")
+
+
+@dataclass(frozen=True, slots=True)
+class CompletionResult:
+    """`stale`: pairs whose fence no longer held; they were recorded and changed nothing else.
+
+    A pair in neither had been recorded before: it was sent again after a lost answer.
+    """
+
+    applied: tuple[tuple[UUID, int], ...]
+    stale: tuple[tuple[UUID, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryRow:
+    """One ended attempt, or one skip, as the API shows it."""
+
+    run_id: UUID
+    fence: int
+    ended_at: datetime
+    tenant_id: UUID
+    task_id: UUID
+    kind: Kind
+    slot: datetime | None
+    last_slot: datetime | None
+    due_at: datetime | None
+    losses: int
+    state: RunState | None
+    outcome: Outcome
+    sent: bool
+    stale: bool
+    lease_id: UUID | None
+    started_at: datetime | None
+    http_status: int | None
+    reason: str | None
+    error: str | None
+    response: bytes | None
+    until_slot: datetime | None = None
+    skip_count: int | None = None
+    skip_exact: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TaskView:
+    """A task as its tenant reads it. `task` is None where the stored definition cannot be read: `fault` says why.
+
+    `next_due_at` is `PARKED` while the task waits for a resume, None where the schedule has ended.
+    """
+
+    id: UUID
+    name: str
+    task: Task | None
+    fault: str | None
+    next_slot: datetime | None
+    next_due_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunSummary:
+    """A run in a list: its state and its newest attempt. For a skip, `slot` to `until_slot` are its slots."""
+
+    run_id: UUID
+    state: RunState
+    kind: Kind
+    slot: datetime | None
+    due_at: datetime | None
+    attempts: int
+    outcome: Outcome | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    http_status: int | None
+    reason: str | None
+    until_slot: datetime | None
+    skip_count: int | None
+    skip_exact: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run with every ended attempt, stale results included."""
+
+    run_id: UUID
+    task_id: UUID
+    state: RunState
+    kind: Kind
+    slot: datetime | None
+    due_at: datetime | None
+    cancelled: bool
+    attempts: tuple[HistoryRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant as owners read it. `shard` is its shard; `move_to` the one that it was asked to move to."""
+
+    id: UUID
+    name: str
+    shard: int
+    weight: float
+    max_in_flight: int
+    max_in_flight_per_endpoint: int | None
+    move_to: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedTenant:
+    """A tenant that shard `shard` of this process serves: its lanes [lane_first, lane_last).
+
+    `parts` is the number of shards that share the tenant's cap.
+    """
+
+    tenant: Tenant
+    shard: int
+    lane_first: int
+    lane_last: int
+    parts: int
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedShard:
+    """A shard of this process. `closing`: its cell is being closed, let it go."""
+
+    shard: int
+    closing: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FairPart:
+    """Shards of a cell, executors that share them, and those that this one owns."""
+
+    shards: int
+    executors: int
+    mine: int
+
+    @property
+    def fair(self) -> int:
+        """The greatest number that one executor should own."""
+        return -(-self.shards // max(1, self.executors))
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One life of one process, as others on the same machine can recognise it.
+
+    `started` is its start in Unix seconds; equal pids mean the same process only with equal boot,
+    pid namespace and start.
+    """
+
+    node: str
+    boot: str
+    pid_namespace: str
+    pid: int
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class Neighbour:
+    """A live lease whose process this one can look at."""
+
+    lease_id: UUID
+    pid: int
+    started: float
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """What a person reads of a lease."""
+
+    id: UUID
+    cell: str
+    generation: int
+    node: str
+    pid: int
+    zone_data: str
+    started_at: datetime
+    heartbeat_at: datetime
+    expired_at: datetime | None
+    draining: bool
+    shards: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePage:
+    """What to read of one queue: at most `limit` rows after (`from_due`, `from_run`) in queue order.
+
+    `from_due` None: from the margin before now; `EVERYTHING`: from the queue's start.
+    """
+
+    tenant_id: UUID
+    priority: Priority
+    lane_first: int
+    lane_last: int
+    limit: int
+    from_due: datetime | None = None
+    from_run: UUID = UUID(int=0)
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A running run of one's own lease; `age` in seconds since its begin."""
+
+    run_id: UUID
+    fence: int
+    version: int
+    age: float
+
+
+@dataclass(frozen=True, slots=True)
+class Recheck:
+    """Whether a begun run may still be called as it was begun."""
+
+    run_id: UUID
+    current: bool
+    cancelled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    run_id: UUID
+    tenant_id: UUID
+    state: RunState | None
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """A cell as the Supervisor keeps it."""
+
+    cell: str
+    executors: int
+    tenant_id: UUID | None
+    closing: bool
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """An API key as a person reads it; the key itself was shown once and only its hash is stored."""
+
+    id: UUID
+    name: str
+    created_at: datetime
+    revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class KeepResult:
+    """Names of the partitions made, rows moved out of DEFAULT, and partitions that must wait for the next time:
+    somebody held a lock for longer than the keeper would wait."""
+
+    made: tuple[str, ...]
+    moved: int
+    postponed: tuple[str, ...]

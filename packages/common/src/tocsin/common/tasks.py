@@ -1,0 +1,377 @@
+"""Writes on tasks and runs (rule 2): the task is locked first, and nobody plants what he has not deleted.
+
+Each function is one transaction. The next row is looked for and deleted in a new statement each time, until one
+delete returns it or a look finds none: a begin under way may replace it in between.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tocsin.common.clock import PARKED
+from tocsin.common.errors import ConflictError, FaultyDefinitionError, FieldError, NotFoundError
+from tocsin.common.ids import Ids, lane_of
+from tocsin.common.models import CallSpec, Kind, PlanSpec, TaskState
+from tocsin.common.states import RunState
+from tocsin.common.store.ports import TaskStore, TaskTransaction
+from tocsin.common.store.rows import Pending, Skip, SkipReason, Task
+from tocsin.common.time.schedule import check_plan, count_slots, due_at, latest_slot, next_slot
+
+_LOOKS = 5
+"""How often a cancel looks through the tables for a run that is seen and never met: a parked row, or one in a race."""
+
+
+@dataclass(frozen=True, slots=True)
+class NewTask:
+    """What a tenant asks for. `plan` decides from the database's time: an interval may take its anchor from it."""
+
+    name: str
+    plan: Callable[[datetime], PlanSpec]
+    call: CallSpec
+    body: bytes | None
+
+
+@dataclass(frozen=True, slots=True)
+class Idempotency:
+    key: str
+    request_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """`replayed`: the key had been used for the same request, and this is what it made."""
+
+    task_id: UUID
+    replayed: bool
+
+
+class KeyReusedError(ConflictError):
+    """The idempotency key belongs to another request."""
+
+
+class Tasks:
+    """The writes. `woken` is told (tenant, priority) after a commit that changed what is due there."""
+
+    def __init__(self, store: TaskStore, ids: Ids, woken: Callable[[UUID, int], None]) -> None:
+        self._store = store
+        self._ids = ids
+        self._woken = woken
+
+    async def create(self, tenant_id: UUID, new: NewTask, idempotency: Idempotency | None = None) -> Created:
+        """Stores a task and plants its first slot, in one transaction.
+
+        Raises:
+            FieldError: the schedule has no slot to come.
+            KeyReusedError: the idempotency key was used for another request.
+        """
+        task_id = self._ids.new()
+        async with self._store.write() as tx:
+            now = await tx.now()
+            if idempotency is not None and (made := await _replay(tx, tenant_id, idempotency, task_id)) is not None:
+                return Created(made, replayed=True)
+            plan = new.plan(now)
+            check_plan(plan)
+            slot = next_slot(plan, now)
+            if slot is None:
+                raise FieldError("schedule", f"has no slot after now ({now.isoformat(timespec='seconds')})")
+            task = Task(
+                id=task_id,
+                tenant_id=tenant_id,
+                name=new.name,
+                state=TaskState.ACTIVE,
+                version=1,
+                plan_version=1,
+                plan=plan,
+                call=new.call,
+                body=new.body,
+                created_at=now,
+                updated_at=now,
+            )
+            await tx.insert(task)
+            await tx.plant([self._next_row(task, slot, None)])
+        self._woken(tenant_id, plan.priority)
+        return Created(task_id, replayed=False)
+
+    async def edit(self, tenant_id: UUID, task_id: UUID, change: Callable[[Task, datetime], Task]) -> Task:
+        """Applies `change` to the locked task. A change of nothing the plan reads leaves the next row alone.
+
+        Raises:
+            NotFoundError, FieldError.
+        """
+        async with self._store.write() as tx:
+            old, now = await _lock(tx, tenant_id, task_id)
+            new = change(old, now)
+            if (new.name, new.plan, new.call, new.body) == (old.name, old.plan, old.call, old.body):
+                return old
+            replan = new.plan != old.plan or old.state is TaskState.FAULTY
+            state = TaskState.ACTIVE if old.state is TaskState.FAULTY else old.state
+            new = replace(
+                new,
+                version=old.version + 1,
+                plan_version=old.plan_version + replan,
+                state=state,
+                fault=None,
+                updated_at=now,
+            )
+            new = await tx.update(new)
+            if replan:
+                check_plan(new.plan)
+            if replan or state is TaskState.PAUSED:
+                await self._replan(tx, old, new, now)
+        self._woken(tenant_id, new.plan.priority)
+        return new
+
+    async def pause(self, tenant_id: UUID, task_id: UUID) -> Task:
+        """Parks the next row and withdraws what waits; what runs goes on. Pausing a paused task changes nothing."""
+        async with self._store.write() as tx:
+            task, now = await _lock(tx, tenant_id, task_id)
+            if task.state is TaskState.PAUSED:
+                return task
+            paused = replace(task, state=TaskState.PAUSED, version=task.version + 1, updated_at=now)
+            paused = await tx.update(paused)
+            row = await take_next(tx, task_id)
+            await tx.withdraw_waiting(task_id, SkipReason.PAUSED)
+            if row is not None:
+                accounted = await self._end_row(tx, task, row, now, SkipReason.PAUSED)
+                await tx.plant([self._parked_row(paused, accounted)])
+        return paused
+
+    async def resume(self, tenant_id: UUID, task_id: UUID) -> Task:
+        """Plants the first slot after now; the slots of the pause are one recorded skip."""
+        async with self._store.write() as tx:
+            task, now = await _lock(tx, tenant_id, task_id)
+            found = await tx.find_next(task_id)
+            if task.state is TaskState.ACTIVE and (found is None or found.slot is not None):
+                return task
+            active = replace(task, state=TaskState.ACTIVE, version=task.version + 1, fault=None, updated_at=now)
+            active = await tx.update(active)
+            paused = task.state is TaskState.PAUSED
+            base = await self._base(tx, active, await take_next(tx, task_id), now)
+            accounted = await self._account(
+                tx,
+                task,
+                base,
+                task.updated_at if paused else base,
+                now,
+                SkipReason.PAUSED if paused else SkipReason.FAULTY,
+            )
+            await self._plant_after(tx, active, now, accounted)
+        self._woken(tenant_id, active.plan.priority)
+        return active
+
+    async def delete(self, tenant_id: UUID, task_id: UUID) -> None:
+        """Ends the task: its next row and waiting runs are skipped, what runs goes on to its end, no retry follows.
+
+        A task whose definition cannot be read can be deleted too.
+        """
+        async with self._store.write() as tx:
+            reference = await tx.lock_any(tenant_id, task_id)
+            if reference is None or reference.state is TaskState.DELETED:
+                raise NotFoundError("no such task")
+            task = await _readable(tx, tenant_id, task_id)
+            await tx.mark_deleted(task_id)
+            row = await take_next(tx, task_id)
+            await tx.withdraw_waiting(task_id, SkipReason.DELETED)
+            if row is None or row.slot is None or row.slot > reference.now:
+                return
+            if task is not None:
+                await self._end_row(tx, task, row, reference.now, SkipReason.DELETED)
+            else:
+                await tx.record_skip(tenant_id, task_id, self._skip_of(row, SkipReason.DELETED))
+
+    async def skip_next(self, tenant_id: UUID, task_id: UUID) -> datetime:
+        """Skips the next slot, and says which it was.
+
+        Raises:
+            NotFoundError; ConflictError: there is no next slot.
+        """
+        async with self._store.write() as tx:
+            task, now = await _lock(tx, tenant_id, task_id)
+            row = await take_next(tx, task_id)
+            if row is None or row.slot is None:
+                raise ConflictError("the task has no next slot to skip: it is paused, faulty or ended")
+            await tx.record_skip(tenant_id, task_id, self._skip_of(row, SkipReason.SKIPPED))
+            accounted = await self._account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
+            await self._plant_after(tx, task, now, accounted)
+        self._woken(tenant_id, task.plan.priority)
+        return row.slot
+
+    async def run_now(self, tenant_id: UUID, task_id: UUID, *, force: bool = False) -> UUID:
+        """Plants a run that is due at once; `force` starts it whatever else of the task is running.
+
+        Raises:
+            NotFoundError; ConflictError: the task is paused.
+        """
+        async with self._store.write() as tx:
+            task, now = await _lock(tx, tenant_id, task_id)
+            if task.state is TaskState.PAUSED:
+                raise ConflictError("the task is paused; resume it first")
+            kind = Kind.FORCED if force else Kind.NOW
+            run = replace(self._parked_row(task, None), due_at=now, kind=kind)
+            await tx.plant([run])
+        self._woken(tenant_id, task.plan.priority)
+        return run.run_id
+
+    async def cancel(self, tenant_id: UUID, run_id: UUID) -> RunState:
+        """Cancels a run that has not ended: rule 8. Says the state it was found in.
+
+        Raises:
+            NotFoundError; ConflictError: it has ended.
+        """
+        async with self._store.write() as tx:
+            found = await tx.find_run(tenant_id, run_id)
+            if found is None:
+                raise NotFoundError("no such run")
+            reference = await tx.lock_any(tenant_id, found[0])
+            if reference is None:
+                raise NotFoundError("no such run")
+            row = await _cancel(tx, tenant_id, run_id)
+            replanted = row is not None and row.kind is Kind.NEXT and row.slot is not None
+            if row is not None and replanted:
+                await self._replant_cancelled(tx, row, reference.now)
+        if row is not None and replanted:
+            self._woken(tenant_id, row.priority)
+        return RunState.RUNNING if row is None else RunState.PENDING
+
+    async def _replant_cancelled(self, tx: TaskTransaction, row: Pending, now: datetime) -> None:
+        task = await _readable(tx, row.tenant_id, row.task_id)
+        if task is None:  # its owner will find the definition unreadable, and park it, too
+            parked = replace(row, run_id=self._ids.new(), slot=None, due_at=PARKED, last_slot=row.slot)
+            await tx.plant([parked])
+            return
+        accounted = await self._account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
+        await self._plant_after(tx, task, now, accounted)
+
+    async def _replan(self, tx: TaskTransaction, old: Task, new: Task, now: datetime) -> None:
+        """Replaces the next row of an edited task; the old schedule's slots up to now are one recorded skip."""
+        row = await take_next(tx, new.id)
+        if new.state is TaskState.PAUSED:
+            base = row.last_slot if row is not None else await tx.greatest_slot(new.id)
+            accounted = await self._account(tx, old, base, old.updated_at, now, SkipReason.PAUSED)
+            await tx.plant([self._parked_row(new, accounted)])
+            return
+        same_slots = new.plan == old.plan.model_copy(update={"priority": new.plan.priority})
+        if row is not None and row.slot is not None and same_slots:
+            await tx.plant([replace(self._next_row(new, row.slot, row.last_slot), due_at=row.due_at)])
+            return
+        base = await self._base(tx, new, row, now)
+        accounted = await self._account(tx, old, base, base, now, SkipReason.EDITED)
+        await self._plant_after(tx, new, now, accounted)
+
+    async def _base(self, tx: TaskTransaction, task: Task, row: Pending | None, now: datetime) -> datetime | None:
+        """The last slot accounted for before a next row that was taken away. One that is due already, and waits for
+        its spread or for room, is not dropped: it goes in again as a waiting run."""
+        if row is None:
+            return await tx.greatest_slot(task.id)
+        if row.slot is None or row.slot > now:
+            return row.last_slot
+        waiting = replace(self._parked_row(task, row.last_slot), kind=Kind.SLOT, slot=row.slot, due_at=row.due_at)
+        await tx.plant([waiting])
+        return row.slot
+
+    async def _account(
+        self,
+        tx: TaskTransaction,
+        task: Task,
+        base: datetime | None,
+        since: datetime | None,
+        now: datetime,
+        reason: SkipReason,
+    ) -> datetime | None:
+        """Records the task's slots in (max(base, since), now] as one skip; says the last slot accounted for.
+
+        `base` is the last slot accounted for before; with neither it nor `since` there is nothing to account for.
+        """
+        start = max((instant for instant in (base, since) if instant is not None), default=None)
+        until = latest_slot(task.plan, now)
+        if start is None or until is None or until <= start:
+            return base
+        first = next_slot(task.plan, start)
+        slots = count_slots(task.plan, start, until)
+        skip = Skip(self._ids.new(), first, until, base, slots.count, slots.exact, reason)
+        await tx.record_skip(task.tenant_id, task.id, skip)
+        return until
+
+    async def _plant_after(self, tx: TaskTransaction, task: Task, now: datetime, accounted: datetime | None) -> None:
+        """Plants the first slot > max(now, the last slot accounted for)."""
+        slot = next_slot(task.plan, now if accounted is None else max(now, accounted))
+        if slot is not None:
+            await tx.plant([self._next_row(task, slot, accounted)])
+
+    async def _end_row(
+        self, tx: TaskTransaction, task: Task, row: Pending, now: datetime, reason: SkipReason
+    ) -> datetime | None:
+        """Accounts for a next row that was taken away and does not return; says the last slot accounted for."""
+        if row.slot is None or row.slot > now:
+            return row.last_slot
+        return await self._account(tx, task, row.last_slot, row.slot - timedelta(seconds=1), now, reason)
+
+    def _skip_of(self, row: Pending, reason: SkipReason) -> Skip:
+        return Skip(self._ids.new(), row.slot, row.slot, row.last_slot, 1, True, reason)
+
+    def _next_row(self, task: Task, slot: datetime, last_slot: datetime | None) -> Pending:
+        return replace(self._parked_row(task, last_slot), slot=slot, due_at=due_at(task.plan, task.id, slot))
+
+    def _parked_row(self, task: Task, last_slot: datetime | None) -> Pending:
+        return Pending(
+            run_id=self._ids.new(),
+            fence=0,
+            tenant_id=task.tenant_id,
+            task_id=task.id,
+            priority=task.plan.priority,
+            due_at=PARKED,
+            slot=None,
+            last_slot=last_slot,
+            lane=lane_of(task.id),
+            kind=Kind.NEXT,
+            plan_version=task.plan_version,
+        )
+
+
+async def take_next(tx: TaskTransaction, task_id: UUID) -> Pending | None:
+    """Deletes the next row of a locked task and returns it; None where a look finds none (rule 2)."""
+    while (row := await tx.find_next(task_id)) is not None:
+        if await tx.delete_pending(row.run_id):
+            return row
+    return None
+
+
+async def _cancel(tx: TaskTransaction, tenant_id: UUID, run_id: UUID) -> Pending | None:
+    """Ends a pending run and returns its row, or marks a running one: None. A run may move between two looks."""
+    for _ in range(_LOOKS):
+        row = await tx.cancel_pending(run_id)
+        if row is not None or await tx.cancel_running(run_id):
+            return row
+        found = await tx.find_run(tenant_id, run_id)
+        if found is None or found[1].terminal:
+            break
+    raise ConflictError("the run has ended, or stands for no slot before its task is resumed")
+
+
+async def _lock(tx: TaskTransaction, tenant_id: UUID, task_id: UUID) -> tuple[Task, datetime]:
+    locked = await tx.lock(tenant_id, task_id)
+    if locked is None:
+        raise NotFoundError("no such task")
+    return locked
+
+
+async def _readable(tx: TaskTransaction, tenant_id: UUID, task_id: UUID) -> Task | None:
+    try:
+        locked = await tx.lock(tenant_id, task_id)
+    except FaultyDefinitionError:
+        return None
+    return None if locked is None else locked[0]
+
+
+async def _replay(tx: TaskTransaction, tenant_id: UUID, idempotency: Idempotency, task_id: UUID) -> UUID | None:
+    """Claims the key for `task_id`: None. Held by an equal request: the task that it made."""
+    while not await tx.claim_key(tenant_id, idempotency.key, idempotency.request_hash, task_id):
+        holder = await tx.key_holder(tenant_id, idempotency.key)
+        if holder is None:
+            continue  # it was forgotten for its age between the two statements
+        request_hash, made = holder
+        if request_hash != idempotency.request_hash:
+            raise KeyReusedError("this Idempotency-Key was used for another request")
+        return made
+    return None

@@ -1,0 +1,1 @@
+"""Tocsin's engine: what to run, and when."""

@@ -1,0 +1,262 @@
+"""Begin: chooses what may start now, moves it to running in one statement, and hands it to the executor.
+
+Every 50 ms, and at once when woken; one begin at a time. A begin whose answer was lost is closed first:
+its backend is ended, and only then are its runs adopted or put back (rule 4).
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from uuid import UUID
+
+from tocsin.common.calls import Calls, Order
+from tocsin.common.clock import Clock, DatabaseClock
+from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
+from tocsin.common.models import Kind, Overlap, Priority
+from tocsin.common.store.ports import Store
+from tocsin.common.store.rows import (
+    Backend,
+    BeginItem,
+    BeginResult,
+    Begun,
+    Held,
+    Pending,
+    Plant,
+    Task,
+    begun_of,
+)
+from tocsin.common.telemetry.meter import Meter
+from tocsin.common.telemetry.metrics import BEGIN_SECONDS, CALLS_IN_FLIGHT, DUE_LAG, SKIPS
+from tocsin.engine.board import Board
+from tocsin.engine.planner import Planner
+
+log = logging.getLogger("tocsin.engine.begin")
+
+
+@dataclass(frozen=True, slots=True)
+class BeginConfig:
+    """`lead` seconds before its due instant a run may be begun; at most `batch` runs a begin.
+
+    `busy_retry`: how long a row waits whose task is busy, where nothing tells that it no longer is.
+    `backlog`: no begin while so many results wait for the database.
+    """
+
+    lead: float = 0.1
+    batch: int = 1000
+    busy_retry: float = 0.5
+    backlog: int = 10_000
+    adopt_within: float = 0.25
+    end_backend_wait: float = 2.0
+    read_ahead: float = 5.0
+
+
+class Beginner:
+    def __init__(
+        self,
+        store: Store,
+        lease_id: UUID,
+        board: Board,
+        planner: Planner,
+        calls: Calls,
+        clock: Clock,
+        database_clock: DatabaseClock,
+        meter: Meter,
+        config: BeginConfig | None = None,
+    ) -> None:
+        self._store = store
+        self._lease_id = lease_id
+        self._board = board
+        self._planner = planner
+        self._calls = calls
+        self._clock = clock
+        self._database_clock = database_clock
+        self._meter = meter
+        self._config = config or BeginConfig()
+        self._overlapped: set[UUID] = set()
+        self._cancel_wanted: set[UUID] = set()
+        self.between_begins = asyncio.Lock()
+        """Held during a begin, lost answers included: shards are given and tenants moved only while it is free."""
+        self.stopped = False
+
+    async def run_once(self) -> dict[str, int]:
+        async with self.between_begins:
+            if self.stopped or not self._database_clock.known:
+                return {}
+            begun = await self._round()
+        await self._cancel_previous()
+        self._meter.set(CALLS_IN_FLIGHT, len(self._board.in_flight))
+        return {"begun": begun}
+
+    async def _round(self) -> int:
+        self._board.return_deferred()
+        total = 0
+        while self._calls.backlog() < self._config.backlog:
+            until = self._database_clock.now() + timedelta(seconds=self._config.lead)
+            rows = self._board.choose(until, self._config.batch)
+            if not rows:
+                return total
+            total += await self._begin(rows)
+            if len(rows) < self._config.batch:
+                return total
+        return total
+
+    async def _begin(self, rows: list[Pending]) -> int:
+        try:
+            stale = {row.task_id for row in rows if self._planner.stale(row)}
+            if stale:
+                await self._planner.load(stale, again=True)
+            items, later = self._plan(rows)
+            await self._planner.report_faults()
+        except BaseException:
+            self._readmit(rows)
+            raise
+        self._readmit(later)
+        sent = self._clock.monotonic()
+        backends: list[Backend] = []
+        try:
+            result = await self._store.runs.begin(self._lease_id, items, backends.append)
+        except OutcomeUnknownError as error:
+            await self._resolve(items, backends[-1:], error)
+            return 0
+        except BaseException:
+            self._readmit([item.row for item in items])
+            raise
+        self._meter.observe(BEGIN_SECONDS, self._clock.monotonic() - sent)
+        self._settle(items, result)
+        await self._hand_over(result.begun, sent)
+        return len(result.begun)
+
+    def _plan(self, rows: list[Pending]) -> tuple[list[BeginItem], list[Pending]]:
+        """The items of a begin, and the rows left for a later one: an exclusive run is the only one of its task."""
+        now = self._database_clock.now()
+        items: list[BeginItem] = []
+        later: list[Pending] = []
+        alone: dict[UUID, bool] = {}
+        for row in rows:
+            item = self._planner.item(row, now, overlapped=row.run_id in self._overlapped)
+            if row.task_id in alone and (item.exclusive or alone[row.task_id]):
+                later.append(row)
+                continue
+            alone[row.task_id] = item.exclusive
+            items.append(item)
+        return items, later
+
+    def _readmit(self, rows: Sequence[Pending]) -> None:
+        for row in rows:
+            self._board.readmit(row)
+
+    def _settle(self, items: Sequence[BeginItem], result: BeginResult) -> None:
+        """Brings the board to what the begin did: planted successors in, busy rows aside, all others forgotten."""
+        busy = set(result.busy)
+        gotten = {run.run_id for run in result.begun} | set(result.skipped)
+        now = self._database_clock.now()
+        horizon = now + timedelta(seconds=self._config.read_ahead)
+        for item in items:
+            row = item.row
+            if row.run_id in busy:
+                self._keep_busy(row)
+                continue
+            self._board.forget(row)
+            self._overlapped.discard(row.run_id)
+            if row.run_id not in gotten or row.kind is not Kind.NEXT:
+                continue
+            for skip in (item.skip, *item.skips):
+                if skip is not None:
+                    self._meter.add(SKIPS, skip.count, skip.reason)
+            for plant in item.plants:
+                if plant.due_at <= horizon:
+                    self._board.add(planted(row, plant, max(plant.due_at, now)))
+
+    def _keep_busy(self, row: Pending) -> None:
+        task = self._board.definitions.get(row.task_id)
+        overlap = Overlap.ALLOW if task is None else task.plan.overlap
+        if overlap is Overlap.SKIP:
+            self._overlapped.add(row.run_id)
+            self._board.readmit(row)
+            return
+        self._board.defer(row, self._config.busy_retry)
+        if overlap is Overlap.CANCEL_PREVIOUS:
+            self._cancel_wanted.add(row.task_id)
+
+    async def _hand_over(self, begun: Sequence[Begun], sent: float) -> None:
+        """Gives every begun run to the executor: to be called, or put back where its definition is not at hand."""
+        for run in begun:
+            self._board.take_flight(run, self._board.definitions.get(run.task_id))
+        if other := {run.task_id for run in begun if self._task(run) is None}:
+            with contextlib.suppress(StoreUnavailableError):
+                await self._planner.load(other, again=True)
+        now = self._database_clock.timestamp()
+        for run in begun:
+            if (lag := now - run.due_at.timestamp()) > 0:
+                self._meter.observe(DUE_LAG, lag, run.priority.name.lower())
+            task = self._task(run)
+            if task is None:  # edited again since: what was begun is not what the task now says
+                self._calls.put_back(run)
+            else:
+                self._calls.submit(Order(run, task, self._board.secrets.get(run.tenant_id, ()), sent))
+
+    async def _cancel_previous(self) -> None:
+        if not self._cancel_wanted:
+            return
+        wanted, self._cancel_wanted = self._cancel_wanted, set()
+        for run_id in await self._store.runs.cancel_of_tasks(list(wanted)):
+            self._calls.abort(run_id)
+
+    async def _resolve(self, items: Sequence[BeginItem], backends: Sequence[Backend], error: Exception) -> None:
+        """Closes a begin of unknown outcome, then takes what it began and readmits what it did not (rule 4)."""
+        log.warning("a begin of %d runs lost its answer (%s); closing its connection", len(items), error)
+        held = await self._closed(backends)
+        by_id = {item.row.run_id: item for item in items}
+        young: list[Begun] = []
+        old: list[Begun] = []
+        for row in held:
+            item = by_id.get(row.run_id)
+            if item is None or row.fence != item.row.fence + 1:
+                continue
+            run = begun_of(item.row, row.version)
+            self._board.forget(item.row)
+            (young if row.age <= self._config.adopt_within else old).append(run)
+            del by_id[row.run_id]
+        self._readmit([item.row for item in by_id.values()])
+        for run in old:
+            self._board.take_flight(run, None)
+            self._calls.put_back(run)
+        await self._hand_over(young, self._clock.monotonic() - self._config.adopt_within)
+        log.warning("that begin had taken %d runs; %d of them are put back", len(young) + len(old), len(old))
+
+    async def _closed(self, backends: Sequence[Backend]) -> list[Held]:
+        pause = 0.05
+        while True:
+            try:
+                for backend in backends:
+                    while not await self._store.leases.end_backend(backend, self._config.end_backend_wait):
+                        log.warning("backend %d of a lost begin is still there", backend.pid)
+                return await self._store.runs.held(self._lease_id)
+            except StoreUnavailableError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, 1.0)
+
+    def _task(self, run: Begun) -> Task | None:
+        """The definition in memory, if it is the one of the begin."""
+        task = self._board.definitions.get(run.task_id)
+        return task if task is not None and task.version == run.version else None
+
+
+def planted(source: Pending, plant: Plant, due_at: datetime) -> Pending:
+    """The row that a plant became, as the begin wrote it."""
+    return Pending(
+        run_id=plant.run_id,
+        fence=0,
+        tenant_id=source.tenant_id,
+        task_id=source.task_id,
+        priority=Priority.LOW if plant.kind is Kind.CATCHUP else source.priority,
+        due_at=due_at,
+        slot=plant.slot,
+        last_slot=plant.last_slot,
+        lane=source.lane,
+        kind=plant.kind,
+        plan_version=source.plan_version,
+    )

@@ -1,0 +1,272 @@
+"""What an owner holds in memory: its tenants' schedulers, the pairs it knows, what is in flight, the definitions."""
+
+import heapq
+from collections import Counter, OrderedDict
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from tocsin.common.clock import Clock
+from tocsin.common.store.rows import Begun, OwnedTenant, Pending, Task
+from tocsin.common.target import parse_target
+from tocsin.engine.choose import Candidate, choose
+from tocsin.engine.tenant import TenantScheduler
+
+Pair = tuple[UUID, int]
+QueueKey = tuple[UUID, int]
+
+_DEFINITIONS = 50_000
+
+
+class Definitions:
+    """Tasks by id, the least recently used dropped first."""
+
+    def __init__(self, size: int = _DEFINITIONS) -> None:
+        self._size = size
+        self._tasks: OrderedDict[UUID, Task] = OrderedDict()
+
+    def get(self, task_id: UUID) -> Task | None:
+        task = self._tasks.get(task_id)
+        if task is not None:
+            self._tasks.move_to_end(task_id)
+        return task
+
+    def put(self, task: Task) -> None:
+        self._tasks[task.id] = task
+        self._tasks.move_to_end(task.id)
+        while len(self._tasks) > self._size:
+            self._tasks.popitem(last=False)
+
+
+class Board:
+    """Not shared between threads; every method runs within one step of the event loop."""
+
+    def __init__(self, clock: Clock, process_cap: int) -> None:
+        self._clock = clock
+        self.process_cap = process_cap
+        self.tenants: dict[UUID, TenantScheduler] = {}
+        self.definitions = Definitions()
+        self.secrets: dict[UUID, tuple[str, ...]] = {}
+        self.in_flight: dict[Pair, Begun] = {}
+        self._known: dict[UUID, Pending] = {}
+        self._known_of: Counter[QueueKey] = Counter()
+        self._endpoints: Counter[tuple[UUID, str]] = Counter()
+        self._endpoint_of: dict[Pair, tuple[UUID, str]] = {}
+        self._begun_at: dict[Pair, float] = {}
+        self._aside: dict[UUID, dict[UUID, Pending]] = {}
+        self._aside_until: list[tuple[float, int, Pending]] = []
+        self._deferrals = 0
+        self._picks = 0
+        self._held: set[Pair] = set()
+
+    # --- tenants -----------------------------------------------------------------------------------------------
+
+    def add_tenant(self, owned: Sequence[OwnedTenant]) -> bool:
+        """Takes a tenant up with all of its shards that are owned here, or its new limits; says whether it is new,
+        or served over other shards than before."""
+        tenant_id = owned[0].tenant.id
+        present = self.tenants.get(tenant_id)
+        if present is not None and present.shards == {part.shard for part in owned}:
+            present.owned = tuple(owned)
+            return False
+        if present is not None:
+            self.drop_tenant(tenant_id)
+        scheduler = TenantScheduler(owned, self._clock.monotonic())
+        scheduler.in_flight = sum(1 for run in self.in_flight.values() if run.tenant_id == tenant_id)
+        self.tenants[tenant_id] = scheduler
+        return True
+
+    def drop_tenant(self, tenant_id: UUID) -> None:
+        """Forgets all it knows of a tenant's pending rows; what is in flight goes on."""
+        scheduler = self.tenants.pop(tenant_id, None)
+        if scheduler is None:
+            return
+        aside = [row for rows in self._aside.values() for row in rows.values() if row.tenant_id == tenant_id]
+        for row in aside:
+            self._take_aside(row)
+        for row in [*aside, *(row for queue in scheduler.queues.values() for row in queue)]:
+            self.forget(row)
+        self.secrets.pop(tenant_id, None)
+
+    # --- pending rows ------------------------------------------------------------------------------------------
+
+    def knows(self, row: Pending) -> bool:
+        """Whether this pair, or a later one of its run, is in memory: fences only grow."""
+        known = self._known.get(row.run_id)
+        return known is not None and known.fence >= row.fence
+
+    def known_of(self, tenant_id: UUID, priority: int) -> int:
+        """How many rows of a queue are in memory: queued, aside, or in the begin under way."""
+        return self._known_of[tenant_id, priority]
+
+    def add(self, row: Pending) -> bool:
+        """Takes a pending row up; says whether it was new. Rows of other tenants or lanes are not taken.
+
+        An earlier pair of its run gives way: it was read before the begin that this one comes back from.
+        """
+        scheduler = self.tenants.get(row.tenant_id)
+        if scheduler is None or not scheduler.serves(row) or self.knows(row):
+            return False
+        if (earlier := self._known.get(row.run_id)) is not None:
+            scheduler.queues[earlier.priority].remove({earlier.run_id})
+            self._take_aside(earlier)
+            self.forget(earlier)
+        self._known[row.run_id] = row
+        self._known_of[row.tenant_id, row.priority] += 1
+        scheduler.queues[row.priority].add(row)
+        return True
+
+    def readmit(self, row: Pending) -> None:
+        """Puts back a row that was taken for a begin which did not happen. A held one is still held."""
+        self._unknow(row)
+        self.add(row)
+
+    def defer(self, row: Pending, seconds: float) -> None:
+        """Keeps a row aside: its task is busy. It is held from now on."""
+        self._held.add((row.run_id, row.fence))
+        self._deferrals += 1
+        self._aside.setdefault(row.task_id, {})[row.run_id] = row
+        heapq.heappush(self._aside_until, (self._clock.monotonic() + seconds, self._deferrals, row))
+
+    def is_held(self, row: Pending) -> bool:
+        return (row.run_id, row.fence) in self._held
+
+    def is_waiting(self, task_id: UUID) -> bool:
+        """Whether some row of the task is aside, waiting for the task."""
+        return task_id in self._aside
+
+    def forget(self, row: Pending) -> None:
+        """Drops a pair: begun, skipped or gone."""
+        self._unknow(row)
+        self._held.discard((row.run_id, row.fence))
+
+    def return_deferred(self) -> None:
+        """Brings back the rows whose time aside is over."""
+        now = self._clock.monotonic()
+        while self._aside_until and self._aside_until[0][0] <= now:
+            row = heapq.heappop(self._aside_until)[2]
+            if self._take_aside(row):
+                self.readmit(row)
+
+    def return_deferred_of(self, task_id: UUID) -> bool:
+        """Brings back the rows of a task that is no longer busy; says whether there were any."""
+        mine = self._aside.pop(task_id, {})
+        for row in mine.values():
+            self.readmit(row)
+        return bool(mine)
+
+    def _take_aside(self, row: Pending) -> bool:
+        rows = self._aside.get(row.task_id, {})
+        if rows.get(row.run_id) is not row:
+            return False
+        del rows[row.run_id]
+        if not rows:
+            del self._aside[row.task_id]
+        return True
+
+    def _unknow(self, row: Pending) -> None:
+        known = self._known.get(row.run_id)
+        if known is not None and known.fence == row.fence:
+            del self._known[row.run_id]
+            self._known_of[row.tenant_id, row.priority] -= 1
+
+    # --- the choice --------------------------------------------------------------------------------------------
+
+    def choose(self, until: datetime, limit: int) -> list[Pending]:
+        """Takes at most `limit` rows due by `until` off their queues, within every cap."""
+        limit = min(limit, self.process_cap - len(self.in_flight))
+        if limit <= 0:
+            return []
+        taken: Counter[tuple[UUID, str]] = Counter()
+        candidates = list(self._candidates(until))
+        chosen = choose(
+            candidates,
+            limit,
+            self._picks,
+            lambda row: self._take_endpoint(row, taken),
+        )
+        self._picks = chosen.picks
+        for candidate in candidates:
+            self.tenants[candidate.tenant_id].last_patient = candidate.last_patient
+        by_queue: dict[tuple[UUID, int], set[UUID]] = {}
+        for row in chosen.rows:
+            by_queue.setdefault((row.tenant_id, row.priority), set()).add(row.run_id)
+        for (tenant_id, priority), run_ids in by_queue.items():
+            self.tenants[tenant_id].queues[priority].remove(run_ids)
+        return chosen.rows
+
+    def _candidates(self, until: datetime) -> Iterator[Candidate]:
+        now = self._clock.monotonic()
+        for scheduler in self.tenants.values():
+            due = {
+                priority: queue
+                for priority, queue in scheduler.queues.items()
+                if (first := queue.first_due()) is not None and first <= until
+            }
+            if not due or scheduler.room <= 0:
+                continue
+            weight = scheduler.tenant.weight
+            yield Candidate(
+                tenant_id=scheduler.tenant_id,
+                usage=scheduler.usage.advance(now, scheduler.in_flight) / weight,
+                cost=scheduler.usage.mean_call / weight,
+                room=scheduler.room,
+                last_patient=scheduler.last_patient,
+                queues={priority: queue.due(until) for priority, queue in due.items()},
+            )
+
+    def _take_endpoint(self, row: Pending, taken: Counter[tuple[UUID, str]]) -> bool:
+        cap = self.tenants[row.tenant_id].tenant.max_in_flight_per_endpoint
+        task = self.definitions.get(row.task_id)
+        if cap is None or task is None:
+            return True
+        endpoint = (row.tenant_id, _endpoint(task))
+        if self._endpoints[endpoint] + taken[endpoint] >= cap:
+            return False
+        taken[endpoint] += 1
+        return True
+
+    # --- in flight ---------------------------------------------------------------------------------------------
+
+    def take_flight(self, run: Begun, task: Task | None) -> None:
+        """Counts a begun run against its caps."""
+        now = self._clock.monotonic()
+        pair = (run.run_id, run.fence)
+        self.in_flight[pair] = run
+        self._begun_at[pair] = now
+        scheduler = self.tenants.get(run.tenant_id)
+        if scheduler is not None:
+            scheduler.usage.advance(now, scheduler.in_flight)
+            scheduler.in_flight += 1
+            if scheduler.tenant.max_in_flight_per_endpoint is not None and task is not None:
+                endpoint = (run.tenant_id, _endpoint(task))
+                self._endpoint_of[pair] = endpoint
+                self._endpoints[endpoint] += 1
+
+    def land(self, run: Begun) -> None:
+        """Counts this begin of a run no longer: its result is committed, or it was put back."""
+        pair = (run.run_id, run.fence)
+        if self.in_flight.pop(pair, None) is None:
+            return
+        now = self._clock.monotonic()
+        seconds = now - self._begun_at.pop(pair)
+        endpoint = self._endpoint_of.pop(pair, None)
+        if endpoint is not None:
+            self._endpoints[endpoint] -= 1
+            if not self._endpoints[endpoint]:
+                del self._endpoints[endpoint]
+        scheduler = self.tenants.get(run.tenant_id)
+        if scheduler is not None:
+            scheduler.usage.advance(now, scheduler.in_flight)
+            scheduler.in_flight -= 1
+            scheduler.usage.call_ended(seconds)
+
+    def oldest_due(self) -> datetime | None:
+        """The earliest due instant in memory."""
+        firsts = (q.first_due() for s in self.tenants.values() for q in s.queues.values())
+        return min((first for first in firsts if first is not None), default=None)
+
+
+def _endpoint(task: Task) -> str:
+    target = parse_target(task.call.url)
+    return f"{target.host}:{target.port}"

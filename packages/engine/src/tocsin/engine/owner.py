@@ -1,0 +1,203 @@
+"""The owner: everything one executor process does for the shards it owns, for the life of one lease.
+
+It knows nothing of HTTP: `make_calls` gives it the port by which runs are called. When the lease ends,
+`run` raises, everything here is dropped, and whoever started it makes a new one from the database.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Protocol
+from uuid import UUID
+
+from tocsin.common.calls import Calls, Listener
+from tocsin.common.clock import Clock, DatabaseClock
+from tocsin.common.errors import LeaseLostError, StoreUnavailableError
+from tocsin.common.ids import Ids
+from tocsin.common.service import Service
+from tocsin.common.store.ports import Store
+from tocsin.common.store.rows import Begun, Completion, Pending, Process
+from tocsin.common.telemetry.meter import Meter
+from tocsin.engine.begin import BeginConfig, Beginner
+from tocsin.engine.board import Board
+from tocsin.engine.give_back import GiveBack
+from tocsin.engine.lease import Beat, Judge, Lease, LeaseConfig
+from tocsin.engine.ownership import Ownership
+from tocsin.engine.planner import Planner
+from tocsin.engine.read import ReadConfig, Reader
+
+log = logging.getLogger("tocsin.engine.owner")
+
+
+class WakeUps(Protocol):
+    """Coalesced NOTIFYs. A lost one costs lateness, never a run."""
+
+    def start(self, queues: Callable[[Sequence[tuple[UUID, int]]], None], tenants: Callable[[], None]) -> None:
+        """Calls `queues` with (tenant, priority) pairs that changed, and `tenants` when tenants or shards did."""
+        ...
+
+    async def stop(self) -> None: ...
+
+
+class DrainingCalls(Calls, Protocol):
+    async def drained(self) -> None:
+        """Returns once nothing is in flight."""
+        ...
+
+    async def close(self) -> None: ...
+
+
+MakeCalls = Callable[[Lease, Listener, DatabaseClock], DrainingCalls]
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerConfig:
+    cell: str = "shared"
+    generation: int = 0
+    process_cap: int = 10_000
+    zone_data: str = ""
+    lease: LeaseConfig = field(default_factory=LeaseConfig)
+    begin: BeginConfig = field(default_factory=BeginConfig)
+    read: ReadConfig = field(default_factory=ReadConfig)
+    begin_every: float = 0.05
+    read_every: float = 0.2
+    give_back_every: float = 1.0
+
+
+class Owner:
+    def __init__(
+        self,
+        store: Store,
+        lease_id: UUID,
+        process: Process,
+        wakeups: WakeUps,
+        make_calls: MakeCalls,
+        clock: Clock,
+        rng: random.Random,
+        meter: Meter,
+        config: OwnerConfig,
+    ) -> None:
+        database_clock = DatabaseClock(clock)
+        self.config = config
+        self._database_clock = database_clock
+        self.lease = Lease(lease_id, clock, config.lease)
+        self.board = Board(clock, config.process_cap)
+        self.calls = make_calls(self.lease, _Landing(self), database_clock)
+        self._store = store
+        self._process = process
+        self._wakeups = wakeups
+        self._beat = Beat(store.leases, self.lease, clock, database_clock)
+        planner = Planner(store, self.board, Ids(clock, rng))
+        self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read)
+        self.beginner = Beginner(
+            store, lease_id, self.board, planner, self.calls, clock, database_clock, meter, config.begin
+        )
+        self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader)
+        self._judge = Judge(store.leases, self.lease, process, meter)
+        give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock)
+        every = config.lease.every
+        self._begin_service = Service("begin", self.beginner.run_once, config.begin_every)
+        self._read_service = Service("read", self._read_once, config.read_every)
+        self._ownership_service = Service("ownership", self._own_once, every)
+        self._services = [
+            Service("beat", self._beat.run_once, every),
+            Service("judge", self._judge_once, every),
+            self._ownership_service,
+            Service("give back", give_back.run_once, config.give_back_every),
+            self._read_service,
+            self._begin_service,
+        ]
+
+    async def run(self) -> None:
+        """Registers the lease, then serves until `drain` has ended or the lease is lost.
+
+        Raises:
+            StoreUnavailableError: the lease could not be registered.
+            LeaseLostError: the lease has ended; what it held will be given back.
+        """
+        await self._beat.register(self.config.cell, self.config.generation, self._process, self.config.zone_data)
+        self._wakeups.start(self._queues_changed, self._ownership_service.wake)
+        tasks = [asyncio.create_task(service.run(), name=service.name) for service in self._services]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+            for task in done:
+                if (error := task.exception()) is not None:
+                    raise error
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._wakeups.stop()
+            await self.calls.close()
+
+    async def drain(self, grace: float) -> bool:
+        """Stops beginning, gives the shards away at once, finishes what is in flight within `grace` seconds, and
+        ends the lease; says whether everything was finished (rule 13). `run` returns after it."""
+        self.lease.draining = True
+        self.beginner.stopped = True
+        finished = False
+        try:
+            async with asyncio.timeout(grace):
+                await self._beat.run_once()
+                await self.ownership.give_all()
+                await self.calls.drained()
+                finished = True
+        except (TimeoutError, LeaseLostError, StoreUnavailableError) as error:
+            log.warning("not everything was finished within %g s (%s)", grace, str(error) or type(error).__name__)
+        for service in self._services:
+            service.stop()
+        try:
+            async with asyncio.timeout(1.0):
+                await self._store.leases.leave(self.lease.id)
+        except (TimeoutError, StoreUnavailableError):
+            log.warning("lease %s could not be ended; it will run out", self.lease.id)
+        return finished
+
+    async def _read_once(self) -> dict[str, int]:
+        counts = await self.reader.run_once()
+        if counts["added"]:
+            self._begin_service.wake()
+        return counts
+
+    async def _judge_once(self) -> dict[str, int]:
+        counts = await self._judge.run_once()
+        if counts["expired"]:
+            self._ownership_service.wake()
+        return counts
+
+    async def _own_once(self) -> dict[str, int]:
+        before = set(self.board.tenants)
+        counts = await self.ownership.run_once()
+        if set(self.board.tenants) - before:
+            self._read_service.wake()
+        return counts
+
+    def _queues_changed(self, queues: Sequence[tuple[UUID, int]]) -> None:
+        mine = [queue for queue in queues if queue[0] in self.board.tenants]
+        if mine:
+            self.reader.want(mine)
+            self._read_service.wake()
+
+    def landed(self, run: Begun, again: Pending | None) -> None:
+        """Brings the board to a run's end: room for another, its own return, the rows that waited for it."""
+        self.board.land(run.run_id)
+        if again is not None and again.due_at <= self._database_clock.now() + timedelta(seconds=self.config.read.lead):
+            self.board.add(again)
+        if self.board.return_deferred_of(run.task_id):
+            self._begin_service.wake()
+
+
+class _Landing:
+    """The executor's `Listener`: what it says goes to the owner's board."""
+
+    def __init__(self, owner: Owner) -> None:
+        self._owner = owner
+
+    def started(self, run: Begun) -> None:
+        """Nothing to do: a run counts against its caps from its begin."""
+
+    def released(self, run: Begun, completion: Completion | None, again: Pending | None) -> None:
+        self._owner.landed(run, again)

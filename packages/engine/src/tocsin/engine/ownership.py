@@ -1,0 +1,123 @@
+"""Ownership: takes and gives shards, follows the tenants they bring, and carries out moves (rule 1).
+
+A shard is given, and a tenant moved, only between two begins and with none of unknown outcome; before
+that, memory drops all it knows of those tenants. A shard is taken with, first of all, a giving back of
+what dead leases hold of its tenants, and a count of what live ones hold.
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+from uuid import UUID
+
+from tocsin.common.crashpoints import reach
+from tocsin.common.store.ports import Store
+from tocsin.common.store.rows import OwnedTenant
+from tocsin.engine.begin import Beginner
+from tocsin.engine.board import Board
+from tocsin.engine.lease import Lease
+from tocsin.engine.read import Reader
+
+log = logging.getLogger("tocsin.engine.ownership")
+
+
+class Notify(Protocol):
+    async def __call__(self, payload: str) -> None: ...
+
+
+class Ownership:
+    def __init__(self, store: Store, lease: Lease, cell: str, board: Board, beginner: Beginner, reader: Reader) -> None:
+        self._store = store
+        self._lease = lease
+        self._cell = cell
+        self._board = board
+        self._beginner = beginner
+        self._reader = reader
+        self.shards: set[int] = set()
+
+    async def run_once(self) -> dict[str, int]:
+        owned = await self._store.leases.owned_shards(self._lease.id)
+        self.shards = {shard.shard for shard in owned}
+        tenants = await self._store.leases.owned_tenants(self._lease.id)
+        moved = await self._move([t for t in tenants if t.tenant.move_to is not None])
+        closing = [shard.shard for shard in owned if shard.closing]
+        given = await self._give(closing)
+        if not self._lease.draining:
+            part = await self._store.leases.fair_part(self._lease.id, self._cell)
+            if part.mine > part.fair:
+                given += await self._give(sorted(self.shards)[part.fair :])
+            elif part.mine < part.fair:
+                await self._take(part.fair - part.mine)
+        if moved or given or not tenants:
+            tenants = await self._store.leases.owned_tenants(self._lease.id)
+        await self._follow([t for t in tenants if t.tenant.move_to is None or t.tenant.id not in moved])
+        return {"shards": len(self.shards), "tenants": len(self._board.tenants), "given": len(given)}
+
+    async def give_all(self) -> None:
+        """Lets go of every shard: this process begins nothing more."""
+        await self._give(sorted(self.shards))
+
+    async def _take(self, wanted: int) -> None:
+        reach("take_shards.before")
+        taken = await self._store.leases.take_shards(self._lease.id, self._cell, wanted)
+        reach("take_shards.after")
+        if taken:
+            self.shards |= {shard.shard for shard in taken}
+            log.info("took %d shards of cell %s", len(taken), self._cell)
+            await self._follow(await self._store.leases.owned_tenants(self._lease.id))
+
+    async def _give(self, shards: Sequence[int]) -> list[int]:
+        if not shards:
+            return []
+        async with self._beginner.between_begins:
+            self._drop(t.owned for t in list(self._board.tenants.values()) if t.owned.shard in set(shards))
+            reach("give_shards.before")
+            given = await self._store.leases.give_shards(self._lease.id, shards)
+            reach("give_shards.after")
+        self.shards -= set(shards)
+        log.info("gave %d shards of cell %s", len(given), self._cell)
+        await self._store.tasks.notify("tenants")
+        return given
+
+    async def _move(self, asked: Sequence[OwnedTenant]) -> list[UUID]:
+        """Moves the tenants that this process alone serves; whoever owns the new shard is woken."""
+        ids = sorted({owned.tenant.id for owned in asked})
+        if not ids:
+            return []
+        async with self._beginner.between_begins:
+            self._drop(asked)
+            reach("move_tenant.before")
+            moved = await self._store.leases.move_tenants(ids, self._lease.id)
+            reach("move_tenant.after")
+        if moved:
+            log.info("moved tenants %s to their new shards", ", ".join(map(str, moved)))
+            await self._store.tasks.notify("tenants")
+        return moved
+
+    def _drop(self, owned: Iterable[OwnedTenant]) -> None:
+        for tenant in owned:
+            self._board.drop_tenant(tenant.tenant.id)
+
+    async def _follow(self, tenants: Sequence[OwnedTenant]) -> None:
+        """Brings the board to the tenants that the database says are served here."""
+        served = {owned.tenant.id for owned in tenants}
+        for tenant_id in [t for t in self._board.tenants if t not in served]:
+            self._board.drop_tenant(tenant_id)
+        fresh = [owned.tenant.id for owned in tenants if owned.tenant.id not in self._board.tenants]
+        if fresh:
+            # before anything of them is begun: what dead leases hold comes back, what live ones hold is counted
+            while len(await self._store.runs.give_back(fresh)) > 0:
+                pass
+            held = await self._store.runs.count_held(fresh, self._lease.id)
+        else:
+            held = {}
+        for owned in tenants:
+            if self._board.add_tenant(owned):
+                self._board.tenants[owned.tenant.id].held_elsewhere = held.get(owned.tenant.id, 0)
+        self._reader.want_everything(fresh)
+        elsewhere = [t.tenant_id for t in self._board.tenants.values() if t.held_elsewhere and t.tenant_id not in held]
+        if elsewhere:
+            counts = await self._store.runs.count_held(elsewhere, self._lease.id)
+            for tenant_id in elsewhere:
+                if (scheduler := self._board.tenants.get(tenant_id)) is not None:
+                    scheduler.held_elsewhere = counts.get(tenant_id, 0)

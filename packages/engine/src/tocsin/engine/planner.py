@@ -1,0 +1,105 @@
+"""The planner: definitions for the rows in memory, and the begin of each row, faults included.
+
+Planning is pure (plan.py); this part knows which definition belongs to a row, and what to do where there is
+none, or where the plan raises: the run happens all the same, and that one task becomes faulty (rule 2).
+"""
+
+import contextlib
+import logging
+from collections.abc import Collection
+from datetime import datetime
+from uuid import UUID
+
+from tocsin.common.clock import PARKED
+from tocsin.common.ids import Ids
+from tocsin.common.models import Kind
+from tocsin.common.store.ports import Store
+from tocsin.common.store.rows import BeginItem, Pending, Plant, Skip, SkipReason, TaskFault
+from tocsin.common.time.schedule import next_slot
+from tocsin.engine.board import Board
+from tocsin.engine.plan import plan_faulty, plan_overlap_skip, plan_run
+
+log = logging.getLogger("tocsin.engine.planner")
+
+_AT_ONCE = 1000
+
+
+class Planner:
+    def __init__(self, store: Store, board: Board, ids: Ids) -> None:
+        self._store = store
+        self._board = board
+        self._ids = ids
+        self._unreadable: dict[UUID, str] = {}
+        self._faults: dict[UUID, TaskFault] = {}
+
+    async def load(self, task_ids: Collection[UUID], *, again: bool = False) -> None:
+        """Reads the definitions (and their tenants' signing secrets) that memory lacks; `again`: all of them."""
+        missing = [t for t in task_ids if again or self._board.definitions.get(t) is None]
+        for start in range(0, len(missing), _AT_ONCE):
+            tasks, faulty = await self._store.tasks.definitions(missing[start : start + _AT_ONCE])
+            for task in tasks:
+                self._board.definitions.put(task)
+                self._unreadable.pop(task.id, None)
+            for error in faulty:
+                self._unreadable[error.task_id] = error.reason
+        tenants = {t.tenant_id for i in task_ids if (t := self._board.definitions.get(i)) is not None}
+        if unknown := [t for t in tenants if t not in self._board.secrets]:
+            self._board.secrets.update(await self._store.tenants.secrets(unknown))
+
+    def stale(self, row: Pending) -> bool:
+        """Whether the definition in memory is not the one that this next row was planted from, or is not there."""
+        if row.task_id in self._unreadable:
+            return False
+        task = self._board.definitions.get(row.task_id)
+        return task is None or (row.kind is Kind.NEXT and task.plan_version != row.plan_version)
+
+    def item(self, row: Pending, now: datetime, *, overlapped: bool = False) -> BeginItem:
+        """The begin of a row by the definition in memory. `overlapped`: skip it, its task is busy."""
+        if (reason := self._unreadable.get(row.task_id)) is not None:
+            return self._unreadable_item(row, reason)
+        task = self._board.definitions.get(row.task_id)
+        if task is None:
+            return BeginItem(row)  # no such task: the begin records it as deleted
+        try:
+            if row.kind is Kind.NEXT and task.plan_version != row.plan_version:
+                raise ValueError(f"its next row is of plan version {row.plan_version}, the task of {task.plan_version}")
+            if overlapped:
+                return plan_overlap_skip(row, task, self._ids.new)
+            return plan_run(row, task, now, self._ids.new, held=self._board.is_held(row))
+        except Exception as error:
+            log.exception(
+                "task %s: planning its run %s failed; it runs, and the task is faulty",
+                row.task_id,
+                row.run_id,
+            )
+            self._faults[row.task_id] = TaskFault(row.task_id, task.plan_version, f"planning failed: {error}")
+            return plan_faulty(row, self._ids.new)
+
+    def _unreadable_item(self, row: Pending, reason: str) -> BeginItem:
+        self._faults[row.task_id] = TaskFault(row.task_id, row.plan_version, reason)
+        skip = Skip(row.run_id, row.slot, row.slot, row.last_slot, 1, True, SkipReason.FAULTY)
+        if row.kind is not Kind.NEXT:
+            return BeginItem(row, skip=skip)
+        return BeginItem(row, skip=skip, plants=(Plant(self._ids.new(), Kind.NEXT, PARKED, None, row.slot),))
+
+    async def report_faults(self) -> int:
+        """Marks the tasks whose plan raised. Asked for before the begin that parks their next rows: a process that dies
+        between the two leaves a faulty task whose slot is due, not an active one that has stopped in silence."""
+        if not self._faults:
+            return 0
+        faults, self._faults = self._faults, {}
+        try:
+            await self._store.tasks.mark_faulty(list(faults.values()))
+        except BaseException:
+            self._faults = faults | self._faults
+            raise
+        for fault in faults.values():
+            log.warning("task %s is faulty: %s", fault.task_id, fault.reason)
+        return len(faults)
+
+    def warm(self, row: Pending) -> None:
+        """Works out the successor ahead of time: the slot is memoised, and its begin finds it ready."""
+        task = self._board.definitions.get(row.task_id)
+        if row.kind is Kind.NEXT and row.slot is not None and task is not None:
+            with contextlib.suppress(Exception):  # reported when the row is begun
+                next_slot(task.plan, row.slot)

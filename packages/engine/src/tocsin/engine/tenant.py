@@ -1,0 +1,115 @@
+"""One tenant's scheduler: its queues, what it has in flight, and what it has used of late."""
+
+import math
+from bisect import insort
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from itertools import takewhile
+from uuid import UUID
+
+from tocsin.common.models import Priority
+from tocsin.common.store.rows import OwnedTenant, Pending, Tenant
+
+PAGE = 256
+"""Runs of one queue that memory holds, but for those that were planted here."""
+
+_HALF_LIFE = 10.0
+_TAU = _HALF_LIFE / math.log(2)
+
+
+class Queue:
+    """The head of one (tenant, priority) in due order, and where the next page begins."""
+
+    def __init__(self) -> None:
+        self._rows: list[tuple[datetime, UUID, Pending]] = []  # run ids are unique: rows are never compared
+        self.cursor: tuple[datetime, UUID] | None = None
+        """The last key of a full page: rows behind it are not in memory."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Pending]:
+        return (row for _, _, row in self._rows)
+
+    def add(self, row: Pending) -> None:
+        insort(self._rows, (row.due_at, row.run_id, row))
+
+    def due(self, until: datetime) -> Iterator[Pending]:
+        """The rows due by `until`, in order."""
+        return (row for due_at, _, row in takewhile(lambda entry: entry[0] <= until, self._rows))
+
+    def first_due(self) -> datetime | None:
+        return self._rows[0][0] if self._rows else None
+
+    def remove(self, run_ids: set[UUID]) -> None:
+        self._rows = [entry for entry in self._rows if entry[1] not in run_ids]
+
+
+class Usage:
+    """In-flight seconds with a half-life of ten seconds: `n` calls in flight for long come to about `14 n`."""
+
+    def __init__(self, now: float) -> None:
+        self._seconds = 0.0
+        self._at = now
+        self._mean_call = 0.1
+
+    def advance(self, now: float, in_flight: int) -> float:
+        """Counts `in_flight` calls since the last time, and says the seconds used."""
+        decay = math.exp(-(now - self._at) / _TAU)
+        self._seconds = self._seconds * decay + in_flight * _TAU * (1 - decay)
+        self._at = now
+        return self._seconds
+
+    def call_ended(self, seconds: float) -> None:
+        self._mean_call += 0.1 * (seconds - self._mean_call)
+
+    @property
+    def mean_call(self) -> float:
+        """Seconds that one more call is expected to take."""
+        return max(self._mean_call, 0.001)
+
+
+class TenantScheduler:
+    """What an owner knows of one tenant. Built from the database, and dropped when the shard is given away."""
+
+    def __init__(self, owned: Sequence[OwnedTenant], now: float) -> None:
+        self.owned = tuple(owned)
+        """The tenant's shards that this process owns: one, but where it has shards of its own."""
+        self.queues = {int(priority): Queue() for priority in Priority}
+        self.usage = Usage(now)
+        self.in_flight = 0
+        self.held_elsewhere = 0
+        """Runs that other live leases hold of this tenant, counted when it was taken up (rule 1)."""
+        self.last_patient = 0
+        """The pick at which it last had one that leaves priority out."""
+
+    @property
+    def tenant(self) -> Tenant:
+        return self.owned[0].tenant
+
+    @property
+    def tenant_id(self) -> UUID:
+        return self.tenant.id
+
+    @property
+    def shards(self) -> set[int]:
+        return {part.shard for part in self.owned}
+
+    @property
+    def lanes(self) -> tuple[int, int]:
+        """The range [first, last) that encloses the lanes served; between them there may be others'."""
+        return min(part.lane_first for part in self.owned), max(part.lane_last for part in self.owned)
+
+    @property
+    def cap(self) -> int:
+        """The part of the tenant's cap that these shards have."""
+        return max(1, self.tenant.max_in_flight * len(self.owned) // self.owned[0].parts)
+
+    @property
+    def room(self) -> int:
+        """What may be begun: others keep to their part, but for what they hold of shards that they gave away."""
+        too_many = self.held_elsewhere - (self.tenant.max_in_flight - self.cap)
+        return self.cap - self.in_flight - max(0, too_many)
+
+    def serves(self, row: Pending) -> bool:
+        return any(part.lane_first <= row.lane < part.lane_last for part in self.owned)

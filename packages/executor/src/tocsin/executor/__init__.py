@@ -1,0 +1,1 @@
+"""Tocsin's executor: how a tenant's endpoint is called."""

@@ -1,0 +1,1 @@
+"""Transports: how one request goes over the wire."""

@@ -1,0 +1,45 @@
+"""The suite catches each broken transport: a check that no break can fail would prove nothing."""
+
+import broken_transports as broken
+import pytest
+from endpoints import TransportFactory
+from transport_suite import CHECKS
+
+from tocsin.executor.transport.port import NotStartedError
+
+CAUGHT_BY: list[tuple[TransportFactory, str]] = [
+    (broken.FollowsRedirects, "b52_redirects_are_not_followed"),
+    (broken.Resends, "b59_nothing_is_sent_again_on_a_reused_connection"),
+    (broken.HasNoDeadline, "b57_slow_answers_end_at_the_deadline"),
+    (broken.HasNoDeadline, "the_deadline_covers_the_name"),
+    (broken.HasNoDeadline, "b61_a_stalled_handshake_ends_at_the_deadline"),
+    (broken.ForgetsTheCap, "b57_endless_answers_end_at_their_limit"),
+    (broken.ForgetsTheCap, "bodies_are_kept_up_to_the_cap"),
+    (broken.Decompresses, "b56_compressed_bodies_are_kept_as_they_come"),
+    (broken.KeepsCookies, "no_cookie_comes_back"),
+    (broken.UsesTheEnvironment, "no_proxy_of_the_environment_is_used"),
+    (broken.NeverChecks, "a_closed_gate_sends_no_byte"),
+    (broken.NeverChecks, "a_closed_gate_sends_no_byte_on_a_reused_connection"),
+    (broken.ChecksFirst, "the_gate_is_checked_after_name_and_connection"),
+    (broken.WritesAStepLate, "the_first_byte_leaves_in_the_step_of_the_check"),
+    (broken.TrustsThePool, "b59_an_answer_to_nobody_is_not_taken"),
+    (broken.TrustsThePool, "b59_a_connection_closed_while_idle_is_not_used"),
+    (broken.ClosesPolitely, "b57_a_server_that_never_reads_costs_no_socket"),
+    (broken.AllowsEverything, "b51_internal_addresses_are_refused"),
+    (broken.ResolvesTwice, "b51_the_connection_goes_to_the_address_that_was_checked"),
+    (broken.KeepsToOldConnections, "b51_each_attempt_is_checked_again"),
+    (broken.BelievesEveryCertificate, "b61_bad_certificates_are_refused_and_named"),
+    (broken.ClosesPolitely, "an_early_answer_to_a_large_body_leaves_no_socket"),
+    (broken.SharesConnections, "connections_are_reused_one_host_at_a_time"),
+    (broken.SharesConnections, "b61_a_good_certificate_is_taken_and_the_name_is_kept"),
+    (broken.TriesOneAddress, "the_next_address_is_tried_when_one_refuses"),
+    (broken.WritesByTheLibrary, "nothing_is_added_to_the_request"),
+    (broken.WritesByTheLibrary, "b54_the_request_line_is_the_stored_url"),
+]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+@pytest.mark.parametrize(("make", "check"), CAUGHT_BY)
+async def test_broken_transport_is_caught(make: TransportFactory, check: str) -> None:
+    with pytest.raises((AssertionError, NotStartedError)):
+        await CHECKS[check](make)

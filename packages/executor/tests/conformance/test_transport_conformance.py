@@ -1,0 +1,15 @@
+"""Every transport passes the whole suite."""
+
+import pytest
+from endpoints import TransportFactory
+from transport_suite import CHECKS
+
+from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+
+TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+async def test_transport_conforms(transport: str, check: str) -> None:
+    await CHECKS[check](TRANSPORTS[transport])
