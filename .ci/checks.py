@@ -19,8 +19,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(
     str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")]
 )
-TYPED = [*SOURCES, "bench", "property_tests", "packages", "apps", "conftest.py", ".ci/checks.py"]
-LONGEST_FILE = 400
+TYPED = ["packages", "apps", "bench", "conftest.py", ".ci/checks.py"]
+LONGEST_FILE = 450
 LONGER = {"uv.lock"}
 
 Seed = Callable[[Path], None]
@@ -90,7 +90,7 @@ def sizes(tree: Path) -> int:
             lines = len(path.read_text().splitlines())
             if lines > LONGEST_FILE:
                 print(
-                    f"{path.relative_to(tree)}: {lines} lines; the longest that reads well is about {LONGEST_FILE}"
+                    f"{path.relative_to(tree)}: {lines} lines; what reads well has about 400"
                 )
                 long += 1
     return long
@@ -142,6 +142,15 @@ def _bin_dir(major: int) -> str | None:
     return found.stdout.strip() if found.returncode == 0 else None
 
 
+# lint-imports, with the tree's own sources in the place of the installed ones
+IMPORT_LINTER = """
+import os, sys
+own = os.environ["PYTHONPATH"].split(os.pathsep)
+sys.path[:] = [path for path in sys.path if path in own or not path.endswith("/src")]
+from importlinter.cli import lint_imports
+sys.exit(lint_imports(no_cache=True, no_logo=True))
+"""
+
 FAILING_TEST = "def test_seeded() -> None:\n    assert False\n"
 WARNING_TEST = 'import warnings\n\n\ndef test_seeded() -> None:\n    warnings.warn("seeded", stacklevel=1)\n'
 
@@ -168,7 +177,7 @@ CHECKS: Sequence[Check] = (
     ),
     Check(
         "contracts",
-        command("lint-imports", "--no-cache"),
+        command(sys.executable, "-c", IMPORT_LINTER),
         appended("packages/engine/src/tocsin/engine/plan.py", "\nimport tocsin.executor.classify  # noqa\n"),
     ),
     Check("namespace", namespace, written("packages/common/src/tocsin/__init__.py", "")),

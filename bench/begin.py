@@ -88,18 +88,22 @@ async def held(database: IdleDatabase, screen: Screen, rounds: int, every: float
         database.rows.pop()
     for _ in range(WARM_UP):
         await database.begin(runs)
-    taken: list[float] = []
     async with old_transaction(database.dsn):
-        began = time.monotonic()
+        rounds_done = asyncio.create_task(_rounds(database, rounds, every, runs))
 
-        async def next_round() -> bool:
-            await asyncio.sleep(max(0.0, began + len(taken) * every - time.monotonic()))
-            taken.append(await database.begin(runs))
-            return len(taken) == rounds
+        async def is_done() -> bool:
+            return rounds_done.done()
 
-        await screen.wait(
-            f"{runs} tasks each {every:g} s, an old transaction open", rounds * every * 10 + 60, next_round
-        )
+        await screen.wait(f"{runs} tasks each {every:g} s, an old transaction open", rounds * every, is_done)
+        return await rounds_done
+
+
+async def _rounds(database: IdleDatabase, rounds: int, every: float, runs: int) -> list[float]:
+    began = time.monotonic()
+    taken = []
+    for number in range(rounds):
+        await asyncio.sleep(max(0.0, began + number * every - time.monotonic()))
+        taken.append(await database.begin(runs))
     return taken
 
 

@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from uuid import UUID
 
 from bench.drive import judgement_figures
@@ -28,6 +29,12 @@ TENANTS = 50
 ANSWER_SECONDS = 1.0
 """How long each call stays open: RATE of them at any time."""
 
+COMMIT_SECONDS = 0.1
+"""From an answer to its commit: until then the call counts as in flight."""
+
+SILENCE_SECONDS = 2.0
+"""A longer time without a call is the fault's; what was in flight then is what may be called again."""
+
 CALM_SECONDS = 10
 """Before the fault."""
 
@@ -37,8 +44,9 @@ DRAIN_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Drilled:
-    """`open_calls` were open at the endpoint at the fault; `again` calls came for runs that had been called before;
-    the first of them `first_again` seconds after the fault. `others` are the delays of the tenants not concerned."""
+    """`open_calls` were in flight at the fault, or when the calls then ceased; `again` calls came for runs that had
+    been called before, the first of them `first_again` seconds after the fault. `others` are the delays of the tenants
+    not concerned."""
 
     fault: Fault
     judgement: Judgement
@@ -66,14 +74,17 @@ def find(
         key = (arrival.task_id, arrival.slot)
         first[key] = min(arrival.at, first.get(key, math.inf))
     delays = [(due[key], seen - due[key], tenant_of[key[0]]) for key, seen in first.items() if key in due]
-    gaps = [later - earlier for earlier, later in zip([at, *after], after, strict=False)]
+    gaps = [(later - earlier, earlier) for earlier, later in pairwise([at, *after])]
+    quiet, since = max(gaps, default=(math.nan, at))
+    ceased = since if quiet > SILENCE_SECONDS else at
+    in_flight = ANSWER_SECONDS + COMMIT_SECONDS
     return Drilled(
         fault=fault,
         judgement=judgement,
-        open_calls=sum(1 for arrival in arrivals if arrival.at <= at < arrival.at + ANSWER_SECONDS),
+        open_calls=sum(1 for arrival in arrivals if arrival.at <= ceased < arrival.at + in_flight),
         again=sum(len(times) for times in repeated),
         first_again=min((time for times in repeated for time in times), default=math.nan) - at,
-        quiet=max(gaps, default=math.nan),
+        quiet=quiet,
         others=sorted(delay for _, delay, tenant in delays if tenant not in concerned),
         before=sorted(delay for when, delay, _ in delays if when < at - ANSWER_SECONDS),
     )
@@ -127,13 +138,17 @@ async def run(options: Options, screen: Screen) -> Report:
 
 async def _one(fault: Fault, options: Options, screen: Screen) -> tuple[Drilled, Environment]:
     ids = Ids(SystemClock(), options.rng())
-    async with work_folder(options.work_dir) as folder, Endpoint(folder) as endpoint:
-        async with started(fault.runtime, folder, fault.executors, screen) as product:
-            async with opened(product.dsn) as store, connected(product.dsn) as connection:
-                tenants = await seed_tenants(store, ids, TENANTS)
-                where = await environment(connection, folder, runtime=product.runtime)
-                drilled = await drill(fault, product, connection, endpoint, ids, screen, tenants, options.amount(RATE))
-            return drilled, where
+    async with (
+        work_folder(options.work_dir) as folder,
+        Endpoint(folder) as endpoint,
+        started(fault.runtime, folder, fault.executors, screen) as product,
+        opened(product.dsn) as store,
+        connected(product.dsn) as connection,
+    ):
+        tenants = await seed_tenants(store, ids, TENANTS)
+        where = await environment(connection, folder, runtime=product.runtime)
+        rate = options.amount(RATE)
+        return await drill(fault, product, connection, endpoint, ids, screen, tenants, rate), where
 
 
 def report(done: Sequence[Drilled], where: Environment) -> Report:

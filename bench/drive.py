@@ -14,12 +14,26 @@ from bench.ledger import Judgement, judge
 from bench.load import is_over, make_load, recorded, seed, seed_tenants
 from bench.report import Environment, Figure
 from bench.runtimes import chosen
-from bench.system import Connection, Processor, connected, executor_pids, opened, prepare, running, server, work_folder
+from bench.system import (
+    Connection,
+    Processor,
+    complaints,
+    connected,
+    executor_pids,
+    opened,
+    prepare,
+    running,
+    server,
+    work_folder,
+)
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
 
 LEAD_SECONDS = 3
 """From the seeding of tasks to their first slot: longer than a sweep's turn of two seconds."""
+
+_SHOWN = 10
+"""Lines of the executors' warnings that are shown."""
 
 DRAIN_SECONDS = 120.0
 """How long runs may take to end after the last was due; what has not ended then is lost."""
@@ -115,6 +129,11 @@ async def rig(options: Options, screen: Screen, tenants: int) -> AsyncIterator[R
                     "ray": executors.overhead(),
                 }
                 yield Rig(dsn, connection, endpoint, made, ids, screen, Processor(groups), where)
+                said = complaints(executors)
+                for line in said[:_SHOWN]:
+                    screen.say(line)
+                if said[_SHOWN:]:
+                    screen.say(f"... and {len(said) - _SHOWN:,} more lines of warnings")
 
 
 def judgement_figures(judgement: Judgement) -> dict[str, Figure]:

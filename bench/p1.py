@@ -12,10 +12,12 @@ P99_MS = 50.0
 
 
 async def run(options: Options, screen: Screen) -> Report:
-    rate = options.amount(RUNS // SECONDS)
+    runs = options.amount(RUNS, 20)
+    seconds = min(SECONDS, runs // 10)
+    rate = runs // seconds
     async with rig(options, screen, min(TENANTS, rate)) as ready:
         await ready.drive(rate, 2)  # connections and statements are made once, not for these figures
-        outcome = await ready.drive(rate, SECONDS)
+        outcome = await ready.drive(rate, seconds)
         where = ready.environment
     judgement = outcome.judgement
     return Report(

@@ -22,7 +22,7 @@ from tocsin.common.clock import SystemClock
 
 Runtime = Literal["up", "plain"]
 
-_START_SECONDS = 120.0
+_START_SECONDS = 60.0
 _STOP_SECONDS = 30.0
 
 
@@ -91,7 +91,7 @@ async def _up(folder: Path, executors: int) -> AsyncIterator[Product]:
         str(ports[0]),
         "--dashboard-port",
         str(ports[1]),
-        env={**environment_of(""), "TOCSIN_DATABASE_URL": ""} | {"TOCSIN_EGRESS_ALLOW": "127.0.0.1/32"},
+        env=environment_of(""),
         stdout=log,
         stderr=log,
         start_new_session=True,
@@ -100,6 +100,8 @@ async def _up(folder: Path, executors: int) -> AsyncIterator[Product]:
         dsn = await asyncio.wait_for(_dsn_of(data), _START_SECONDS)
         await asyncio.wait_for(_serving(dsn, executors), _START_SECONDS)
         yield Product(dsn, f"tocsin up, {executors} executors through Ray", up=process)
+    except TimeoutError as error:
+        raise TimeoutError(f"tocsin up did not serve in time: {(folder / 'up.log').read_text()[-2000:]}") from error
     finally:
         if process.returncode is None:
             process.send_signal(signal.SIGTERM)

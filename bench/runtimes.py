@@ -47,6 +47,9 @@ class RayExecutors:
         if self._temporary is not None:
             await asyncio.to_thread(shutil.rmtree, self._temporary, ignore_errors=True)
 
+    def logs(self) -> list[Path]:
+        return [] if self._temporary is None else sorted(self._temporary.glob("r/session_latest/logs/worker-*.err"))
+
     def overhead(self) -> list[int]:
         return [] if self._child is None or self._child.pid is None else [self._child.pid]
 

@@ -14,7 +14,6 @@ from typing import Protocol, TypeAlias
 import asyncpg
 import psutil
 
-from bench.endpoint import ROOT
 from tocsin.cli.postgres import EmbeddedPostgres
 from tocsin.cli.up.ray_keeper import without_ray
 from tocsin.common.store.postgres.migrate import migrate
@@ -87,6 +86,8 @@ def environment_of(dsn: str) -> dict[str, str]:
 
 
 class PlainExecutors:
+    """`tocsin engine`, as often as asked for; `folder` takes the logs."""
+
     runtime = "plain processes"
 
     def __init__(self, folder: Path) -> None:
@@ -97,7 +98,12 @@ class PlainExecutors:
         for number in range(count):
             with (self._folder / f"executor-{number}.log").open("wb") as log:
                 process = await asyncio.create_subprocess_exec(
-                    sys.executable, "-m", "bench.executor", cwd=ROOT, env=environment_of(dsn), stderr=log, stdout=log
+                    Path(sys.executable).with_name("tocsin"),
+                    "engine",
+                    env=environment_of(dsn),
+                    stderr=log,
+                    stdout=log,
+                    start_new_session=True,  # the terminal's Ctrl-C is for the measuring side
                 )
             self._processes.append(process)
 
@@ -115,6 +121,9 @@ class PlainExecutors:
     def overhead(self) -> list[int]:
         return []
 
+    def logs(self) -> list[Path]:
+        return sorted(self._folder.glob("executor-*.log"))
+
 
 class Executors(Protocol):
     """The executor processes of a measurement."""
@@ -131,6 +140,16 @@ class Executors(Protocol):
     def overhead(self) -> list[int]:
         """Processes that run for the executors' sake; the executors may be among their children."""
         ...
+
+    def logs(self) -> list[Path]:
+        """What the executors have logged."""
+        ...
+
+
+def complaints(executors: Executors) -> list[str]:
+    """The lines that executors have logged as warnings or worse."""
+    lines = (line for path in executors.logs() for line in path.read_text(errors="replace").splitlines())
+    return [line for line in lines if any(f" {level} " in line for level in ("WARNING", "ERROR", "CRITICAL"))]
 
 
 @asynccontextmanager

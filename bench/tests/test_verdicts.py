@@ -1,0 +1,71 @@
+"""The measurements' own arithmetic: which step was held, what a ratio of pairs is, what flat means."""
+
+from dataclasses import replace
+
+import pytest
+from bench.begin import median_ratio, worst_growth
+from bench.drive import Outcome
+from bench.frame import Options
+from bench.ledger import Judgement
+from bench.p2 import report, verdict
+
+CLEAN = Judgement(
+    expected=100, lost=0, duplicates=0, skipped=0, failed=0, strangers=0, early=0, unseen=0, delays=[0.01] * 100
+)
+
+
+def outcome(rate: int, judgement: Judgement = CLEAN) -> Outcome:
+    return Outcome(
+        rate=rate,
+        seconds=10,
+        judgement=judgement,
+        arrived=10 * rate,
+        processor={"executors": 5.0},
+        wal_bytes=1_000_000,
+        commits=100,
+        elapsed=10.0,
+    )
+
+
+LOST = replace(CLEAN, lost=1)
+DOUBLED = replace(CLEAN, duplicates=1)
+SLOW = replace(CLEAN, delays=[0.01] * 98 + [1.5, 1.6])
+
+
+def test_the_highest_step_that_was_held_counts() -> None:
+    found = verdict([outcome(1000), outcome(3000)])
+    assert found is not None
+    assert found.rate == 3000
+
+
+@pytest.mark.parametrize("judgement", [LOST, DOUBLED, SLOW])
+def test_a_step_that_was_not_held_ends_the_climb(judgement: Judgement) -> None:
+    found = verdict([outcome(1000), outcome(2000, judgement), outcome(3000)])
+    assert found is not None
+    assert found.rate == 1000
+
+
+def test_one_late_run_in_a_hundred_is_held() -> None:
+    assert verdict([outcome(3000, replace(CLEAN, delays=[0.01] * 99 + [1.5]))]) is not None
+
+
+def test_no_step_held_is_a_miss() -> None:
+    found = report(Options(), [outcome(3000, SLOW)], {})
+    assert not found.met
+    assert found.targets[0].value == 0
+    assert found.json()
+
+
+def test_a_loss_in_the_step_too_fast_is_a_miss() -> None:
+    assert report(Options(), [outcome(3000), outcome(4000, SLOW)], {}).met
+    lossy = report(Options(), [outcome(3000), outcome(4000, LOST)], {})
+    assert (lossy.lost, lossy.met) == (1, False)
+
+
+def test_a_disturbance_that_lasts_cancels_out_of_pairs() -> None:
+    assert median_ratio([1.0, 10.0, 1.0], [2.0, 20.0, 2.0]) == 2.0
+
+
+def test_growth_is_the_worst_window_over_the_first() -> None:
+    assert worst_growth([1.0] * 10 + [3.0] * 10 + [1.5] * 10, 3) == 3.0
+    assert worst_growth([2.0] * 60, 6) == 1.0
