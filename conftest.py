@@ -90,9 +90,7 @@ def databases(open_tmp_path: Path) -> Iterator[Databases]:
     """The session's server. Commits are answered as in production, but power cuts would lose data."""
     chosen = os.environ.get("TOCSIN_TEST_POSTGRES_BIN")
     bin_dir = Path(chosen) if chosen else None
-    with EmbeddedPostgres(
-        open_tmp_path / "postgres", bin_dir=bin_dir, settings=throwaway_settings()
-    ) as server:
+    with EmbeddedPostgres(open_tmp_path / "postgres", bin_dir=bin_dir, settings=throwaway_settings()) as server:
         made = Databases(server.dsn)
         yield made
         made.close()

@@ -16,9 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = sorted(
-    str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")]
-)
+SOURCES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")])
 TYPED = ["packages", "apps", "bench", "conftest.py", ".ci/checks.py"]
 LONGEST_FILE = 450
 LONGER = {"uv.lock"}
@@ -70,9 +68,7 @@ def tracked(tree: Path) -> list[Path]:
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split("\0")
     known = {name for name in names if name}
-    seeded = (
-        {str(p.relative_to(tree)) for p in tree.rglob("*.py") if "src" in p.parts} if tree != ROOT else set()
-    )
+    seeded = {str(p.relative_to(tree)) for p in tree.rglob("*.py") if "src" in p.parts} if tree != ROOT else set()
     return [tree / name for name in sorted(known | seeded) if (tree / name).is_file()]
 
 
@@ -89,9 +85,7 @@ def sizes(tree: Path) -> int:
         if path.suffix == ".py" and path.name not in LONGER:
             lines = len(path.read_text().splitlines())
             if lines > LONGEST_FILE:
-                print(
-                    f"{path.relative_to(tree)}: {lines} lines; what reads well has about 400"
-                )
+                print(f"{path.relative_to(tree)}: {lines} lines; what reads well has about 400")
                 long += 1
     return long
 

@@ -115,11 +115,12 @@ async def rig(options: Options, screen: Screen, tenants: int) -> AsyncIterator[R
     async with work_folder(options.work_dir) as folder, server(folder) as postgres, Endpoint(folder) as endpoint:
         dsn = postgres.dsn
         executors = chosen(options, folder)
+        what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         async with opened(dsn) as store, connected(dsn) as connection:
             await prepare(dsn, store)
             made = await seed_tenants(store, ids, tenants)
-            where = await environment(connection, folder, runtime=f"{options.executors} executors, {executors.runtime}")
-            screen.say(f"starting {options.executors} executors ({executors.runtime})")
+            where = await environment(connection, folder, runtime=what)
+            screen.say(f"starting {what}")
             async with running(executors, dsn, options.executors, connection):
                 assert postgres.pid is not None
                 groups = {

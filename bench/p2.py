@@ -50,16 +50,20 @@ async def run(options: Options, screen: Screen) -> Report:
 
 
 def report(options: Options, outcomes: Sequence[Outcome], where: Environment) -> Report:
-    """The verdict on the steps: lost and doubled runs count in every one, also in the one that was too fast."""
+    """The verdict on the steps: lost and doubled runs count in every one, also in the one that was too fast.
+
+    Figures are those of the highest step held, or of the first where none was.
+    """
     held = verdict(outcomes)
     lost = sum(outcome.judgement.lost for outcome in outcomes)
     duplicates = sum(outcome.judgement.duplicates for outcome in outcomes)
     shown = held or outcomes[0]
     p99 = percentile(held.judgement.delays, 0.99) if held else math.nan
     figures: dict[str, Figure] = {
-        "step_seconds": shown.seconds,
         "highest_rate_held": held.rate if held else 0,
-        "arrived_per_second": round(held.arrived / held.seconds, 1) if held else 0,
+        "of_the_step": shown.rate,
+        "step_seconds": shown.seconds,
+        "arrived_per_second": round(shown.arrived / shown.seconds, 1),
         **judgement_figures(shown.judgement),
         **delay_figures(shown.judgement),
         **_costs(shown),

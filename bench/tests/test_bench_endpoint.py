@@ -6,6 +6,7 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+
 from bench.endpoint import Endpoint, parse_arrivals
 
 RUN, TASK = UUID(int=1), UUID(int=2)

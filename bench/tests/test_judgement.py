@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
 import pytest
+
 from bench.ledger import Arrival, Judgement, Recorded, SlotKey, delay_figures, judge, percentile
 
 FIRST = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)

@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from bench.command import main
 from bench.endpoint import ROOT
 

@@ -6,8 +6,9 @@ import math
 from pathlib import Path
 
 import pytest
-from bench.report import Report, Target, at_least, at_most, exactly
 from rich.console import Console
+
+from bench.report import Report, Target, at_least, at_most, exactly
 
 
 def report(*targets: Target) -> Report:

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import pytest
+
 from bench.begin import median_ratio, worst_growth
 from bench.drive import Outcome
 from bench.frame import Options

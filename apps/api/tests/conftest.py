@@ -13,7 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent / "support"))  # pytest's importlib
 
 from api_client import Client, Connection, add_tenant, serving
 from database_proxy import Proxy
-
 from tocsin.api.main import Settings
 
 

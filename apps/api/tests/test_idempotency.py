@@ -7,9 +7,9 @@ import json
 from collections.abc import Mapping
 
 import pytest
+
 from api_client import Client, Connection, definition
 from database_proxy import Proxy
-
 from tocsin.api.json_text import encode
 
 KEY = {"Idempotency-Key": "order 1"}

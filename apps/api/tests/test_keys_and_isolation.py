@@ -5,8 +5,8 @@ import re
 from uuid import UUID, uuid4
 
 import pytest
-from api_client import Client, Connection
 
+from api_client import Client, Connection
 from tocsin.api.auth import KEPT_SECONDS, MAX_KEPT, Keys
 from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.keys import hash_key, new_key

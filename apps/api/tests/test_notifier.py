@@ -7,9 +7,9 @@ from itertools import pairwise
 from uuid import UUID
 
 import pytest
+
 from api_client import Client, Connection
 from database_proxy import Proxy
-
 from tocsin.api.notifier import PAYLOAD_BYTES, SPACING, Notifier
 from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError

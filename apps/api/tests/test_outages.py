@@ -11,9 +11,9 @@ from pathlib import Path
 import aiohttp
 import asyncpg
 import pytest
+
 from api_client import Client, Connection, add_tenant, definition, serving
 from database_proxy import Proxy
-
 from tocsin.api.main import Settings
 from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
 from tocsin.common.store.postgres.migrate import migrate

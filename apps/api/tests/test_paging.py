@@ -6,8 +6,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from api_client import Client, Connection
 
+from api_client import Client, Connection
 from tocsin.api.cursors import decode_cursor, encode_cursor
 from tocsin.common.errors import FieldError
 

@@ -4,6 +4,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+
 from api_client import Client, Connection, definition
 
 

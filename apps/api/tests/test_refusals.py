@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from api_client import Answer, Client, Connection, definition
 
+from api_client import Answer, Client, Connection, definition
 from tocsin.api.context import MAX_REQUEST_BYTES
 from tocsin.api.definitions import MAX_BODY_BYTES
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import aiohttp
 import pytest
-from api_client import Client, Connection, add_tenant, serving
 
+from api_client import Client, Connection, add_tenant, serving
 from tocsin.api.main import ListenError, Settings, listen, run
 
 

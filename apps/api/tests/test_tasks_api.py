@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+
 from api_client import Client, Connection, definition
 
 FULL: dict[str, Any] = {

@@ -11,7 +11,6 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent / "support"))  # pytest's importlib mode adds no folder itself
 
 from launcher_place import AS_ROOT, PLAIN_UID, Place
-
 from tocsin.cli.postgres import (
     account,
     binaries,

@@ -12,9 +12,7 @@ def seen() -> set[str]:
 
 
 @pytest.mark.parametrize("turn", [1, 2])
-async def test_each_test_has_an_empty_database_of_its_own(
-    empty_database_url: str, seen: set[str], turn: int
-) -> None:
+async def test_each_test_has_an_empty_database_of_its_own(empty_database_url: str, seen: set[str], turn: int) -> None:
     assert empty_database_url not in seen
     seen.add(empty_database_url)
     connection = await asyncpg.connect(empty_database_url)

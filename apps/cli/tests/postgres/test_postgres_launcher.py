@@ -13,8 +13,8 @@ from typing import Any
 import asyncpg
 import psutil
 import pytest
-from launcher_place import AS_ROOT, CLOCK, PLAIN_UID, Place, ask, kill, refused
 
+from launcher_place import AS_ROOT, CLOCK, PLAIN_UID, Place, ask, kill, refused
 from tocsin.cli.postgres import (
     EmbeddedPostgres,
     PostgresError,
@@ -61,9 +61,7 @@ def test_the_server_runs_apart(place: Place) -> None:
         assert os.getsid(postmaster.pid) == postmaster.pid
 
 
-def test_an_unlike_environment_does_not_reach_the_server(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unlike_environment_does_not_reach_the_server(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGDATA", "/nowhere")
     monkeypatch.setenv("PGPORT", "1")
     monkeypatch.setenv("TOCSIN_SECRET", "quiet")
@@ -81,9 +79,7 @@ def test_production_settings_are_taken(place: Place) -> None:
             assert ask(running.dsn, f"select current_setting('{name}')") == value, name
         same = f"select pg_size_bytes(current_setting('shared_buffers')) = pg_size_bytes('{buffers}')"
         assert ask(running.dsn, same)
-    assert [production_settings()[name] for name in ("fsync", "full_page_writes", "synchronous_commit")] == [
-        "on"
-    ] * 3
+    assert [production_settings()[name] for name in ("fsync", "full_page_writes", "synchronous_commit")] == ["on"] * 3
     assert throwaway_settings()["synchronous_commit"] == "on"
 
 
@@ -201,9 +197,7 @@ def test_programs_that_the_account_cannot_reach_are_copied_once(place: Place) ->
             for path in (closed / source.name).rglob("*"):
                 path.chmod(0o700 if path.is_dir() or os.access(path, os.X_OK) else 0o600)
     installed = closed / root.name / place.bin_dir.relative_to(root)
-    copied = (
-        place.home / "programs" / programs.version_of(installed) / root.name / place.bin_dir.relative_to(root)
-    )
+    copied = place.home / "programs" / programs.version_of(installed) / root.name / place.bin_dir.relative_to(root)
     made = []
     for _ in range(2):
         with place.server(bin_dir=installed) as running:

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from launcher_place import AS_ROOT, Place, ask, refused
 
+from launcher_place import AS_ROOT, Place, ask, refused
 from tocsin.cli.postgres import (
     EmbeddedPostgres,
     account,
@@ -22,9 +22,7 @@ from tocsin.cli.postgres import (
 
 def test_a_second_owner_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with place.server() as first:
-        refuse = partial(
-            refused, place.server().start, "in use by another tocsin", str(os.getpid()), str(place.home)
-        )
+        refuse = partial(refused, place.server().start, "in use by another tocsin", str(os.getpid()), str(place.home))
         refuse()
         assert ask(first.dsn, "select 1") == 1
         with monkeypatch.context() as twin:
@@ -115,8 +113,7 @@ def test_a_making_that_failed_leaves_no_half_made_data(place: Place) -> None:
     version = programs.version_of(place.bin_dir)
     (fake / "postgres").write_text(f"#!/bin/sh\necho 'postgres (PostgreSQL) {version}'\n")
     (fake / "initdb").write_text(
-        '#!/bin/sh\ntest "$1" = --version && exit\ntouch "$2/PG_VERSION"\n'
-        'echo "initdb: error: no space" >&2\nexit 1\n'
+        '#!/bin/sh\ntest "$1" = --version && exit\ntouch "$2/PG_VERSION"\necho "initdb: error: no space" >&2\nexit 1\n'
     )
     for program in fake.iterdir():
         program.chmod(0o755)

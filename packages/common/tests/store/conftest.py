@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parent / "support"))
 
 from store_bench import Bench, MemoryBench, PostgresBench
 
 
 @pytest.fixture
-async def memory_bench() -> AsyncIterator[MemoryBench]:
-    yield MemoryBench()
+def memory_bench() -> MemoryBench:
+    return MemoryBench()
 
 
 @pytest.fixture

@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import pytest
-from store_bench import PostgresBench
-from test_store_conformance import CHECKS
 
+from store_bench import PostgresBench
+from store_suite import CHECKS
 from tocsin.common.errors import RowRefusedError, StoreUnavailableError
 from tocsin.common.store.postgres import database
 from tocsin.common.store.postgres.queries import query
@@ -99,9 +99,9 @@ TWINS = (
     Twin("give_back", "and l.expired_at is null", "only_runs_without_a_live_lease_are_given_back"),
     Twin(
         "give_back",
-        "and r.tenant_id = any ($1)",
+        "where r.tenant_id = any ($1)",
         "only_runs_without_a_live_lease_are_given_back",
-        "and $1::uuid[] is not null",
+        "where $1::uuid[] is not null",
     ),
     Twin("give_back", "lane, losses + 1", "the_fifth_loss_ends_a_run", "lane, losses"),
     Twin("give_back", "c.lost >= $3", "the_fifth_loss_ends_a_run", "$3::int < 0"),

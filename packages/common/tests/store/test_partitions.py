@@ -6,12 +6,13 @@ from typing import Any
 
 import asyncpg
 import pytest
+
 from store_bench import Bench, PostgresBench
 from store_builders import a_lease, a_run, ended
-
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.store.postgres import history
 from tocsin.common.store.postgres.migrate import migrate
+from tocsin.common.store.postgres.queries import query
 from tocsin.common.store.rows import PARTITION_DAYS_AHEAD
 
 DAY = timedelta(days=1)
@@ -124,7 +125,7 @@ async def test_bounds_are_utc_whatever_zone_the_connection_has(postgres_bench: P
         }
         for script in ("history_fill", "history_attach"):
             async with connection.transaction():
-                await connection.execute(history.query(script).format(**values))
+                await connection.execute(query(script).format(**values))
     finally:
         await connection.close()
     midnight = datetime.combine(day, time(), UTC)
@@ -207,10 +208,9 @@ async def test_a_keeper_that_does_not_move_strays_fails_for_ever(
     postgres_bench: PostgresBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken twin: what the move is for."""
-    original = history.query
 
     def without_move(script: str) -> str:
-        text = original(script)
+        text = query(script)
         return text.replace(text[text.index("with stray") :], "") if script == "history_fill" else text
 
     monkeypatch.setattr(history, "query", without_move)

@@ -1,22 +1,9 @@
 """One suite for every store: in memory and PostgreSQL."""
 
-from collections.abc import Awaitable, Callable
-
 import pytest
-import store_checks_begin
-import store_checks_leases
-import store_checks_returns
-import store_checks_writes
+
 from store_bench import Bench
-
-Check = Callable[[Bench], Awaitable[None]]
-
-CHECKS: dict[str, Check] = {
-    name.removeprefix("check_"): check
-    for module in (store_checks_begin, store_checks_returns, store_checks_leases, store_checks_writes)
-    for name, check in vars(module).items()
-    if name.startswith("check_")
-}
+from store_suite import CHECKS
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -9,10 +9,10 @@ from uuid import UUID
 
 import asyncpg
 import pytest
+
 from store_bench import PostgresBench
 from store_builders import a_lease, a_run, a_task, ended, pairs, plain, the_task
 from store_chain import chain_faults
-
 from tocsin.common import tasks as tasks_module
 from tocsin.common.models import Kind, TaskState
 from tocsin.common.states import RunState

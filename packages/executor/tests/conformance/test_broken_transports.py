@@ -1,11 +1,11 @@
 """The suite catches each broken transport: a check that no break can fail would prove nothing."""
 
-import broken_transports as broken
 import pytest
-from endpoints import TransportFactory
-from transport_suite import CHECKS
 
+import broken_transports as broken
+from endpoints import TransportFactory
 from tocsin.executor.transport.port import NotStartedError
+from transport_suite import CHECKS
 
 CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.FollowsRedirects, "b52_redirects_are_not_followed"),

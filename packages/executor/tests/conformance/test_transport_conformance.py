@@ -1,10 +1,10 @@
 """Every transport passes the whole suite."""
 
 import pytest
-from endpoints import TransportFactory
-from transport_suite import CHECKS
 
+from endpoints import TransportFactory
 from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from transport_suite import CHECKS
 
 TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
 

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.settings import Settings
-from tocsin.common.store.postgres.migrate import migrate
+from tocsin.common.store.postgres.migrate import migrate, schema_state
 from tocsin.common.store.postgres.store import PostgresStore
 
 log = logging.getLogger("tocsin.database")
@@ -36,8 +36,7 @@ async def wait_for_database(settings: Settings) -> None:
     waiting = False
     while True:
         try:
-            async with open_store(settings.database_url.get_secret_value()) as store:
-                await store.tenants.find(name="")
+            await schema_state(settings.database_url.get_secret_value())
         except StoreUnavailableError as error:
             if not waiting:
                 log.warning("the database does not answer (%s); waiting for it", error)

@@ -32,7 +32,7 @@ from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
 log = logging.getLogger("tocsin.node")
 
 _GC_THRESHOLD = 100_000
-"""With thousands of calls in flight the collector's full passes cost more than they find: 5.2 k against 7.1 k calls/s."""
+"""With thousands of calls in flight the full passes cost more than they find: 5,200 against 7,100 calls a second."""
 
 _RETRY_SECONDS = 1.0
 

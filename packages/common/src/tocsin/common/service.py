@@ -17,15 +17,23 @@ _LONGEST_PAUSE = 2.0
 class Service:
     """Runs `run_once` every `every` seconds, and at once when woken.
 
-    A database that is away is logged once, retried with a pause that grows to two seconds, and logged
-    again when it is back. Any other exception is logged with its trace, and the loop goes on: one fault
+    A database that is away is logged once, retried with a pause that grows to `longest_pause` seconds, and
+    logged again when it is back. Any other exception is logged with its trace, and the loop goes on: one fault
     must not end the service. A lost lease ends the loop: whoever started it must start anew.
     """
 
-    def __init__(self, name: str, run_once: Callable[[], Awaitable[Counts]], every: float) -> None:
+    def __init__(
+        self,
+        name: str,
+        run_once: Callable[[], Awaitable[Counts]],
+        every: float,
+        *,
+        longest_pause: float = _LONGEST_PAUSE,
+    ) -> None:
         self.name = name
         self._run_once = run_once
         self._every = every
+        self._longest_pause = longest_pause
         self._wake = asyncio.Event()
         self._stopping = False
         self._away = 0
@@ -35,7 +43,7 @@ class Service:
         self._wake.set()
 
     def stop(self) -> None:
-        """Ends the loop after the round under way."""
+        """Ends the loop after the round under way; at once where it pauses."""
         self._stopping = True
         self._wake.set()
 
@@ -43,13 +51,12 @@ class Service:
         """Raises:
         LeaseLostError: this process's lease has ended.
         """
-        while True:
+        while not self._stopping:
             pause = await self._round()
-            if self._stopping:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), pause)
-            self._wake.clear()
+            if not self._stopping:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), pause)
+                self._wake.clear()
 
     async def _round(self) -> float:
         try:
@@ -60,7 +67,7 @@ class Service:
             self._away += 1
             if self._away == 1:
                 log.warning("%s: the database is away (%s); trying again", self.name, error)
-            return min(_LONGEST_PAUSE, self._every * (1 << min(self._away, 6)))
+            return min(self._longest_pause, self._every * (1 << min(self._away, 6)))
         except Exception:
             log.exception("%s: a round failed; going on", self.name)
             return self._every

@@ -78,6 +78,15 @@ ARCS: tuple[Arc, ...] = (
         fenced=False,
     ),
     _arc(
+        "supersede",
+        _P,
+        RunState.CANCELLED,
+        "owner",
+        "cancel_of_tasks",
+        "waited for its retry when the next run of its task was due",
+        fenced=False,
+    ),
+    _arc(
         "cancel_running",
         _R,
         RunState.CANCELLED,
@@ -103,3 +112,7 @@ def mermaid() -> str:
     lines += [f"    {arc.source} --> {arc.target}: {arc.name}" for arc in ARCS]
     lines += [f"    {state} --> [*]" for state in RunState if state.terminal]
     return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    print(mermaid(), end="")  # noqa: T201

@@ -14,9 +14,11 @@ from tocsin.common.errors import ConflictError, FaultyDefinitionError, FieldErro
 from tocsin.common.ids import Ids, lane_of
 from tocsin.common.models import CallSpec, Kind, PlanSpec, TaskState
 from tocsin.common.states import RunState
+from tocsin.common.store.next_rows import Planned
 from tocsin.common.store.ports import TaskStore, TaskTransaction
 from tocsin.common.store.rows import Pending, Skip, SkipReason, Task
 from tocsin.common.time.schedule import check_plan, count_slots, due_at, latest_slot, next_slot
+from tocsin.common.time.zone_change import slot_by_new_rules
 
 _LOOKS = 5
 """How often a cancel looks through the tables for a run that is seen and never met: a parked row, or one in a race."""
@@ -213,6 +215,37 @@ class Tasks:
         self._woken(tenant_id, task.plan.priority)
         return run.run_id
 
+    async def replant(self, tenant_id: UUID, task_id: UUID) -> bool:
+        """Plans an active task's next row anew, since the zone data has changed; says whether it was replaced.
+
+        A row that `stands` is left alone. The plan version grows with a replacement; the version does not: nothing
+        about the call has changed, and what is in flight goes on. Slots that the change leaves between are one
+        recorded skip.
+
+        Raises:
+            FaultyDefinitionError.
+        """
+        async with self._store.write() as tx:
+            locked = await tx.lock(tenant_id, task_id)
+            if locked is None or locked[0].state is not TaskState.ACTIVE:
+                return False
+            task, now = locked
+            while True:
+                row = await tx.find_next(task_id)
+                base = row.last_slot if row is not None else await tx.greatest_slot(task_id)
+                if stands(task, row, base, now):
+                    return False
+                if row is None or await tx.delete_pending(row.run_id):
+                    break
+            slot = slot_by_new_rules(task.plan, row.slot if row is not None else None, base, task.updated_at, now)
+            task = await tx.update(replace(task, plan_version=task.plan_version + 1))
+            until = now if slot is None else slot - timedelta(seconds=1)
+            accounted = await self._account(tx, task, base, task.updated_at, until, SkipReason.ZONE_DATA)
+            if slot is not None:
+                await tx.plant([self._next_row(task, slot, accounted)])
+        self._woken(tenant_id, task.plan.priority)
+        return True
+
     async def cancel(self, tenant_id: UUID, run_id: UUID) -> RunState:
         """Cancels a run that has not ended: rule 8. Says the state it was found in.
 
@@ -327,6 +360,19 @@ class Tasks:
             kind=Kind.NEXT,
             plan_version=task.plan_version,
         )
+
+
+def stands(task: Task, row: Pending | Planned | None, base: datetime | None, now: datetime) -> bool:
+    """Whether a task's next row is as the zone data in use plans it. `base`: the last slot accounted for before it.
+
+    A parked row stands, and so does one whose slot has come: its owner begins it, and plans what follows.
+    """
+    if row is None:
+        return slot_by_new_rules(task.plan, None, base, task.updated_at, now) is None
+    if row.slot is None or row.slot <= now:
+        return True
+    slot = slot_by_new_rules(task.plan, row.slot, base, task.updated_at, now)
+    return slot is not None and (slot, due_at(task.plan, task.id, slot)) == (row.slot, row.due_at)
 
 
 async def take_next(tx: TaskTransaction, task_id: UUID) -> Pending | None:

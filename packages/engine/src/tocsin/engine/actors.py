@@ -5,6 +5,7 @@ Runs never travel through Ray: it places processes and restarts them, and the da
 
 import asyncio
 import logging
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +14,15 @@ from ray.actor import ActorHandle
 
 from tocsin.common.clock import SystemClock
 from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.ids import Ids
 from tocsin.common.service import Service
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.store import PostgresStore
+from tocsin.common.tasks import Tasks
 from tocsin.common.telemetry.ray_meter import RayMeter
+from tocsin.common.time.zones import zone_data_version
 from tocsin.engine.supervisor import Supervisor, SupervisorConfig
+from tocsin.engine.zone_data import ZoneDataConfig, ZoneDataUpgrade
 
 log = logging.getLogger("tocsin.engine.actors")
 
@@ -90,12 +95,15 @@ class SupervisorActor:
 
     async def _run(self) -> None:
         store = PostgresStore(self._settings.database_url.get_secret_value(), name="tocsin supervisor", size=2)
-        meter = RayMeter()
+        meter, clock = RayMeter(), SystemClock()
+        # nobody is woken: owners find replanted rows by their sweep, long before these are due
+        tasks = Tasks(store.tasks, Ids(clock, random.SystemRandom()), lambda _tenant, _priority: None)
         supervisor = Supervisor(
             store,
             self._cells,
-            SystemClock(),
+            clock,
             meter,
+            ZoneDataUpgrade(store.next_rows, tasks, ZoneDataConfig(zone_data_version())),
             SupervisorConfig(self._settings.retention_days, self._settings.partition_days_ahead),
         )
         await self._open(store, supervisor)

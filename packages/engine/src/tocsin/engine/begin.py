@@ -31,6 +31,8 @@ from tocsin.common.store.rows import (
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import BEGIN_SECONDS, CALLS_IN_FLIGHT, DUE_LAG, SKIPS
 from tocsin.engine.board import Board
+from tocsin.engine.lease import Lease
+from tocsin.engine.plan import is_exclusive
 from tocsin.engine.planner import Planner
 
 log = logging.getLogger("tocsin.engine.begin")
@@ -57,7 +59,7 @@ class Beginner:
     def __init__(
         self,
         store: Store,
-        lease_id: UUID,
+        lease: Lease,
         board: Board,
         planner: Planner,
         calls: Calls,
@@ -67,7 +69,7 @@ class Beginner:
         config: BeginConfig | None = None,
     ) -> None:
         self._store = store
-        self._lease_id = lease_id
+        self._lease = lease
         self._board = board
         self._planner = planner
         self._calls = calls
@@ -83,7 +85,8 @@ class Beginner:
 
     async def run_once(self) -> dict[str, int]:
         async with self.between_begins:
-            if self.stopped or not self._database_clock.known:
+            # what is begun while no call may start would only be put back, and each time is a loss
+            if self.stopped or not self._database_clock.known or not self._lease.trusted:
                 return {}
             begun = await self._round()
         await self._cancel_previous()
@@ -113,19 +116,20 @@ class Beginner:
         except BaseException:
             self._readmit(rows)
             raise
-        self._readmit(later)
         sent = self._clock.monotonic()
         backends: list[Backend] = []
         try:
-            result = await self._store.runs.begin(self._lease_id, items, backends.append)
+            result = await self._store.runs.begin(self._lease.id, items, backends.append)
         except OutcomeUnknownError as error:
+            self._readmit(later)
             await self._resolve(items, backends[-1:], error)
             return 0
         except BaseException:
-            self._readmit([item.row for item in items])
+            self._readmit([*(item.row for item in items), *later])
             raise
         self._meter.observe(BEGIN_SECONDS, self._clock.monotonic() - sent)
         self._settle(items, result)
+        self._wait_for_task(later, items, result)
         await self._hand_over(result.begun, sent)
         return len(result.begun)
 
@@ -153,7 +157,7 @@ class Beginner:
         busy = set(result.busy)
         gotten = {run.run_id for run in result.begun} | set(result.skipped)
         now = self._database_clock.now()
-        horizon = now + timedelta(seconds=self._config.read_ahead)
+        self._planner.settle(gotten)
         for item in items:
             row = item.row
             if row.run_id in busy:
@@ -166,14 +170,38 @@ class Beginner:
             for skip in (item.skip, *item.skips):
                 if skip is not None:
                     self._meter.add(SKIPS, skip.count, skip.reason)
-            for plant in item.plants:
-                if plant.due_at <= horizon:
-                    self._board.add(planted(row, plant, max(plant.due_at, now)))
+            self._add_planted(item, now)
+        for run in result.begun:
+            self._cancel_wanted.discard(run.task_id)  # what ran before it has ended by itself
+
+    def _add_planted(self, item: BeginItem, now: datetime) -> None:
+        horizon = now + timedelta(seconds=self._config.read_ahead)
+        for plant in item.plants:
+            if plant.due_at <= horizon:
+                self._board.add(planted(item.row, plant, max(plant.due_at, now)))
+
+    def _wait_for_task(self, later: Sequence[Pending], items: Sequence[BeginItem], result: BeginResult) -> None:
+        """Rows that had to wait for another of their task in this begin: that one made the task busy, or was gone.
+
+        Were they queued again, one at a time would be found busy, and they would stand before their tenant's others.
+        """
+        answered = {run.run_id for run in result.begun} | set(result.busy)
+        busy = {item.row.task_id for item in items if item.row.run_id in answered}
+        for row in later:
+            if row.task_id in busy and self._is_exclusive(row):
+                self._keep_busy(row)
+            else:
+                self._board.readmit(row)
+
+    def _is_exclusive(self, row: Pending) -> bool:
+        task = self._board.definitions.get(row.task_id)
+        return task is not None and is_exclusive(row, task.plan)
 
     def _keep_busy(self, row: Pending) -> None:
+        """What becomes of a row whose task is busy. `buffer_one` holds one row; what comes after it is skipped."""
         task = self._board.definitions.get(row.task_id)
         overlap = Overlap.ALLOW if task is None else task.plan.overlap
-        if overlap is Overlap.SKIP:
+        if overlap is Overlap.SKIP or (overlap is Overlap.BUFFER_ONE and self._board.is_waiting(row.task_id)):
             self._overlapped.add(row.run_id)
             self._board.readmit(row)
             return
@@ -218,8 +246,11 @@ class Beginner:
                 continue
             run = begun_of(item.row, row.version)
             self._board.forget(item.row)
+            if item.row.kind is Kind.NEXT:
+                self._add_planted(item, self._database_clock.now())
             (young if row.age <= self._config.adopt_within else old).append(run)
             del by_id[row.run_id]
+        self._planner.settle({run.run_id for run in (*young, *old)})
         self._readmit([item.row for item in by_id.values()])
         for run in old:
             self._board.take_flight(run, None)
@@ -234,7 +265,7 @@ class Beginner:
                 for backend in backends:
                     while not await self._store.leases.end_backend(backend, self._config.end_backend_wait):
                         log.warning("backend %d of a lost begin is still there", backend.pid)
-                return await self._store.runs.held(self._lease_id)
+                return await self._store.runs.held(self._lease.id)
             except StoreUnavailableError:
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, 1.0)

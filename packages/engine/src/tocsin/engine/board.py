@@ -37,6 +37,9 @@ class Definitions:
         while len(self._tasks) > self._size:
             self._tasks.popitem(last=False)
 
+    def drop(self, task_id: UUID) -> None:
+        self._tasks.pop(task_id, None)
+
 
 class Board:
     """Not shared between threads; every method runs within one step of the event loop."""

@@ -7,7 +7,7 @@ It knows nothing of HTTP: `make_calls` gives it the port by which runs are calle
 import asyncio
 import logging
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -30,6 +30,8 @@ from tocsin.engine.planner import Planner
 from tocsin.engine.read import ReadConfig, Reader
 
 log = logging.getLogger("tocsin.engine.owner")
+
+_INSIST_PAUSE = 0.25
 
 
 class WakeUps(Protocol):
@@ -93,7 +95,7 @@ class Owner:
         planner = Planner(store, self.board, Ids(clock, rng))
         self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read)
         self.beginner = Beginner(
-            store, lease_id, self.board, planner, self.calls, clock, database_clock, meter, config.begin
+            store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin
         )
         self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader)
         self._judge = Judge(store.leases, self.lease, process, meter)
@@ -103,7 +105,7 @@ class Owner:
         self._read_service = Service("read", self._read_once, config.read_every)
         self._ownership_service = Service("ownership", self._own_once, every)
         self._services = [
-            Service("beat", self._beat.run_once, every),
+            Service("beat", self._beat.run_once, every, longest_pause=every),
             Service("judge", self._judge_once, every),
             self._ownership_service,
             Service("give back", give_back.run_once, config.give_back_every),
@@ -141,11 +143,11 @@ class Owner:
         finished = False
         try:
             async with asyncio.timeout(grace):
-                await self._beat.run_once()
-                await self.ownership.give_all()
+                await _insist(self._beat.run_once)
+                await _insist(self.ownership.give_all)
                 await self.calls.drained()
                 finished = True
-        except (TimeoutError, LeaseLostError, StoreUnavailableError) as error:
+        except (TimeoutError, LeaseLostError) as error:
             log.warning("not everything was finished within %g s (%s)", grace, str(error) or type(error).__name__)
         for service in self._services:
             service.stop()
@@ -183,7 +185,7 @@ class Owner:
 
     def landed(self, run: Begun, again: Pending | None) -> None:
         """Brings the board to a run's end: room for another, its own return, the rows that waited for it."""
-        self.board.land(run.run_id)
+        self.board.land(run)
         if again is not None and again.due_at <= self._database_clock.now() + timedelta(seconds=self.config.read.lead):
             self.board.add(again)
         if self.board.return_deferred_of(run.task_id):
@@ -201,3 +203,14 @@ class _Landing:
 
     def released(self, run: Begun, completion: Completion | None, again: Pending | None) -> None:
         self._owner.landed(run, again)
+
+
+async def _insist(step: Callable[[], Awaitable[object]]) -> None:
+    """Repeats a step until the database has taken it: what is in flight is worth waiting for (promise 7)."""
+    while True:
+        try:
+            await step()
+        except StoreUnavailableError:
+            await asyncio.sleep(_INSIST_PAUSE)
+        else:
+            return

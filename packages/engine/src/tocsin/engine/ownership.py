@@ -41,36 +41,38 @@ class Ownership:
         tenants = await self._store.leases.owned_tenants(self._lease.id)
         moved = await self._move([t for t in tenants if t.tenant.move_to is not None])
         closing = [shard.shard for shard in owned if shard.closing]
-        given = await self._give(closing)
+        # while it drains, nothing is kept: a take may have been under way when everything was given
+        given = await self._give(sorted(self.shards) if self._lease.draining else closing)
+        taken = 0
         if not self._lease.draining:
             part = await self._store.leases.fair_part(self._lease.id, self._cell)
             if part.mine > part.fair:
                 given += await self._give(sorted(self.shards)[part.fair :])
             elif part.mine < part.fair:
-                await self._take(part.fair - part.mine)
-        if moved or given or not tenants:
+                taken = await self._take(part.fair - part.mine)
+        if moved or given or taken or not tenants:
             tenants = await self._store.leases.owned_tenants(self._lease.id)
-        await self._follow([t for t in tenants if t.tenant.move_to is None or t.tenant.id not in moved])
+        await self._follow(tenants)
         return {"shards": len(self.shards), "tenants": len(self._board.tenants), "given": len(given)}
 
     async def give_all(self) -> None:
         """Lets go of every shard: this process begins nothing more."""
         await self._give(sorted(self.shards))
 
-    async def _take(self, wanted: int) -> None:
+    async def _take(self, wanted: int) -> int:
         reach("take_shards.before")
         taken = await self._store.leases.take_shards(self._lease.id, self._cell, wanted)
         reach("take_shards.after")
         if taken:
             self.shards |= {shard.shard for shard in taken}
             log.info("took %d shards of cell %s", len(taken), self._cell)
-            await self._follow(await self._store.leases.owned_tenants(self._lease.id))
+        return len(taken)
 
     async def _give(self, shards: Sequence[int]) -> list[int]:
         if not shards:
             return []
         async with self._beginner.between_begins:
-            self._drop(t.owned for t in list(self._board.tenants.values()) if t.owned.shard in set(shards))
+            self._drop(t.tenant_id for t in list(self._board.tenants.values()) if t.shards & set(shards))
             reach("give_shards.before")
             given = await self._store.leases.give_shards(self._lease.id, shards)
             reach("give_shards.after")
@@ -85,7 +87,7 @@ class Ownership:
         if not ids:
             return []
         async with self._beginner.between_begins:
-            self._drop(asked)
+            self._drop(ids)
             reach("move_tenant.before")
             moved = await self._store.leases.move_tenants(ids, self._lease.id)
             reach("move_tenant.after")
@@ -94,30 +96,35 @@ class Ownership:
             await self._store.tasks.notify("tenants")
         return moved
 
-    def _drop(self, owned: Iterable[OwnedTenant]) -> None:
-        for tenant in owned:
-            self._board.drop_tenant(tenant.tenant.id)
+    def _drop(self, tenant_ids: Iterable[UUID]) -> None:
+        for tenant_id in tenant_ids:
+            self._board.drop_tenant(tenant_id)
 
     async def _follow(self, tenants: Sequence[OwnedTenant]) -> None:
         """Brings the board to the tenants that the database says are served here."""
-        served = {owned.tenant.id for owned in tenants}
-        for tenant_id in [t for t in self._board.tenants if t not in served]:
-            self._board.drop_tenant(tenant_id)
-        fresh = [owned.tenant.id for owned in tenants if owned.tenant.id not in self._board.tenants]
+        served: dict[UUID, list[OwnedTenant]] = {}
+        for owned in tenants:
+            served.setdefault(owned.tenant.id, []).append(owned)
+        here = self._board.tenants
+        fresh = [t for t, parts in served.items() if t not in here or here[t].shards != {p.shard for p in parts}]
+        held: dict[UUID, int] = {}
         if fresh:
             # before anything of them is begun: what dead leases hold comes back, what live ones hold is counted
             while len(await self._store.runs.give_back(fresh)) > 0:
                 pass
             held = await self._store.runs.count_held(fresh, self._lease.id)
-        else:
-            held = {}
-        for owned in tenants:
-            if self._board.add_tenant(owned):
-                self._board.tenants[owned.tenant.id].held_elsewhere = held.get(owned.tenant.id, 0)
+        async with self._beginner.between_begins:
+            self._drop([tenant_id for tenant_id in here if tenant_id not in served])
+            for tenant_id, parts in served.items():
+                if self._board.add_tenant(parts):
+                    here[tenant_id].held_elsewhere = held.get(tenant_id, 0)
         self._reader.want_everything(fresh)
-        elsewhere = [t.tenant_id for t in self._board.tenants.values() if t.held_elsewhere and t.tenant_id not in held]
-        if elsewhere:
-            counts = await self._store.runs.count_held(elsewhere, self._lease.id)
-            for tenant_id in elsewhere:
-                if (scheduler := self._board.tenants.get(tenant_id)) is not None:
-                    scheduler.held_elsewhere = counts.get(tenant_id, 0)
+        await self._count_elsewhere([t for t in here if here[t].held_elsewhere and t not in held])
+
+    async def _count_elsewhere(self, tenant_ids: Sequence[UUID]) -> None:
+        if not tenant_ids:
+            return
+        counts = await self._store.runs.count_held(tenant_ids, self._lease.id)
+        for tenant_id in tenant_ids:
+            if (scheduler := self._board.tenants.get(tenant_id)) is not None:
+                scheduler.held_elsewhere = counts.get(tenant_id, 0)

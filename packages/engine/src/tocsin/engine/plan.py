@@ -22,17 +22,19 @@ def plan_run(row: Pending, task: Task, now: datetime, new_id: NewId, *, held: bo
     """The begin of a row, with its verdict and what it plants.
 
     `held`: overlap `buffer_one` has held the row; its grace did not run meanwhile, and the slots that
-    passed are one skip. `now` is the database's.
+    passed are one skip. `now` is the database's. How late a slot is counts from its own due instant: the
+    row's is later where it was planted late, and lateness would add up unseen.
     """
     exclusive = is_exclusive(row, task.plan)
     if row.kind is not Kind.NEXT or row.slot is None:
         return BeginItem(row, exclusive)
     spec = task.plan
+    reached = now - (due_at(spec, task.id, row.slot) - row.slot)
     if held:
-        return _after_holding(row, task, row.slot, now, new_id)
-    if now - row.due_at <= timedelta(seconds=spec.grace_seconds):
+        return _after_holding(row, task, row.slot, reached, new_id)
+    if reached - row.slot <= timedelta(seconds=spec.grace_seconds):
         return BeginItem(row, exclusive, plants=_successor(task, row.slot, row.slot, new_id))
-    return _misfired(row, task, row.slot, now, new_id, exclusive)
+    return _misfired(row, task, row.slot, now, reached, new_id, exclusive)
 
 
 def plan_overlap_skip(row: Pending, task: Task, new_id: NewId) -> BeginItem:
@@ -66,8 +68,8 @@ def _successor(task: Task, after: datetime, last: datetime, new_id: NewId) -> tu
     return (Plant(new_id(), Kind.NEXT, due_at(task.plan, task.id, slot), slot, last),)
 
 
-def _after_holding(row: Pending, task: Task, slot: datetime, now: datetime, new_id: NewId) -> BeginItem:
-    until = latest_slot(task.plan, now)
+def _after_holding(row: Pending, task: Task, slot: datetime, reached: datetime, new_id: NewId) -> BeginItem:
+    until = latest_slot(task.plan, reached)
     if until is None or until <= slot:
         return BeginItem(row, exclusive=True, plants=_successor(task, slot, slot, new_id))
     first = next_slot(task.plan, slot)
@@ -76,16 +78,19 @@ def _after_holding(row: Pending, task: Task, slot: datetime, now: datetime, new_
     return BeginItem(row, exclusive=True, plants=_successor(task, until, until, new_id), skips=(passed,))
 
 
-def _misfired(row: Pending, task: Task, slot: datetime, now: datetime, new_id: NewId, exclusive: bool) -> BeginItem:
+def _misfired(
+    row: Pending, task: Task, slot: datetime, now: datetime, reached: datetime, new_id: NewId, exclusive: bool
+) -> BeginItem:
+    """`reached`: slots up to it are due by now; it is `now` less the task's share of its spread."""
     spec = task.plan
     if spec.misfire is Misfire.SKIP:
         # Slots still within their grace are not late: the next row takes them up.
-        until = latest_slot(spec, now - timedelta(seconds=spec.grace_seconds + spec.spread_seconds)) or slot
-        until = max(until, slot)
+        late = latest_slot(spec, reached - timedelta(seconds=spec.grace_seconds) - timedelta.resolution)
+        until = max(late or slot, slot)
         skip = _skip(row, spec, slot, until)
         return BeginItem(row, skip=skip, plants=_successor(task, until, until, new_id))
     wanted = 1 if spec.misfire is Misfire.FIRE_ONCE else spec.max_catchup
-    until = max(latest_slot(spec, now) or slot, slot)
+    until = max(latest_slot(spec, reached) or slot, slot)
     fired = last_slots(spec, slot - _SECOND, until, wanted) or [slot]
     after = _successor(task, until, until, new_id)
     if fired[0] == slot:

@@ -31,6 +31,7 @@ class Planner:
         self._ids = ids
         self._unreadable: dict[UUID, str] = {}
         self._faults: dict[UUID, TaskFault] = {}
+        self._suspects: dict[UUID, TaskFault] = {}
 
     async def load(self, task_ids: Collection[UUID], *, again: bool = False) -> None:
         """Reads the definitions (and their tenants' signing secrets) that memory lacks; `again`: all of them."""
@@ -42,16 +43,19 @@ class Planner:
                 self._unreadable.pop(task.id, None)
             for error in faulty:
                 self._unreadable[error.task_id] = error.reason
+                self._board.definitions.drop(error.task_id)  # a repaired one is read again
         tenants = {t.tenant_id for i in task_ids if (t := self._board.definitions.get(i)) is not None}
         if unknown := [t for t in tenants if t not in self._board.secrets]:
             self._board.secrets.update(await self._store.tenants.secrets(unknown))
 
     def stale(self, row: Pending) -> bool:
-        """Whether the definition in memory is not the one that this next row was planted from, or is not there."""
+        """Whether the definition in memory is older than the row, not the one a next row is of, or not there."""
         if row.task_id in self._unreadable:
             return False
         task = self._board.definitions.get(row.task_id)
-        return task is None or (row.kind is Kind.NEXT and task.plan_version != row.plan_version)
+        if task is None or task.plan_version < row.plan_version:
+            return True
+        return row.kind is Kind.NEXT and task.plan_version != row.plan_version
 
     def item(self, row: Pending, now: datetime, *, overlapped: bool = False) -> BeginItem:
         """The begin of a row by the definition in memory. `overlapped`: skip it, its task is busy."""
@@ -60,9 +64,11 @@ class Planner:
         task = self._board.definitions.get(row.task_id)
         if task is None:
             return BeginItem(row)  # no such task: the begin records it as deleted
+        if row.kind is Kind.NEXT and task.plan_version != row.plan_version:
+            reason = f"its next row is of plan version {row.plan_version}, the task of {task.plan_version}"
+            self._suspects[row.run_id] = TaskFault(row.task_id, task.plan_version, reason)
+            return plan_faulty(row, self._ids.new)
         try:
-            if row.kind is Kind.NEXT and task.plan_version != row.plan_version:
-                raise ValueError(f"its next row is of plan version {row.plan_version}, the task of {task.plan_version}")
             if overlapped:
                 return plan_overlap_skip(row, task, self._ids.new)
             return plan_run(row, task, now, self._ids.new, held=self._board.is_held(row))
@@ -81,6 +87,14 @@ class Planner:
         if row.kind is not Kind.NEXT:
             return BeginItem(row, skip=skip)
         return BeginItem(row, skip=skip, plants=(Plant(self._ids.new(), Kind.NEXT, PARKED, None, row.slot),))
+
+    def settle(self, gotten: Collection[UUID]) -> None:
+        """After a begin: a next row of another plan version is a fault only if it was there. Mostly an edit has
+        replaced it, and memory had not heard of that."""
+        for run_id, fault in self._suspects.items():
+            if run_id in gotten:
+                self._faults[fault.task_id] = fault
+        self._suspects.clear()
 
     async def report_faults(self) -> int:
         """Marks the tasks whose plan raised. Asked for before the begin that parks their next rows: a process that dies

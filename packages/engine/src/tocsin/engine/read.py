@@ -34,7 +34,10 @@ EVERYTHING = datetime.min.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ReadConfig:
-    """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement."""
+    """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement.
+
+    `hint_wait`: seconds after which an index that does not answer counts as failed.
+    """
 
     lead: float = 5.0
     sweep_every: float = 2.0
@@ -42,6 +45,7 @@ class ReadConfig:
     glance: int = 16
     batch: int = 2048
     planned_at_once: int = 100
+    hint_wait: float = 0.05
 
 
 class Reader:
@@ -111,26 +115,29 @@ class Reader:
     async def _read_hints(self) -> int:
         """Looks up what the hint index names; whatever it names, only pending rows of owned tenants are taken up."""
         try:
-            named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
+            async with asyncio.timeout(self._config.hint_wait):
+                named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
         except Exception as error:
             if not self._hints_failed:
-                log.warning("no hints (%s); the sweep finds every row without them", error)
+                reason = str(error) or type(error).__name__
+                log.warning("no hints (%s); the sweep finds every row without them", reason)
             self._hints_failed = True
             return 0
         self._hints_failed = False
         if not named:
             return 0
         began = self._clock.monotonic()
-        rows = await self._store.runs.hinted(named, self._config.lead)
+        rows = await self._store.runs.hinted(named[: self._config.batch], self._config.lead)
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, "hints")
-        return await self._admit([row for row in rows if not self._board.knows(row)])
+        owned = [row for row in rows if row.tenant_id in self._board.tenants]
+        return await self._admit([row for row in owned if not self._board.knows(row)])
 
     async def _sweep(self) -> int:
         turn = self._sweeps % self._config.everything_turns
         self._sweeps += 1
         tenants = list(self._board.tenants)
-        in_turn = [t for i, t in enumerate(tenants) if i % self._config.everything_turns == turn]
-        others = [t for i, t in enumerate(tenants) if i % self._config.everything_turns != turn]
+        in_turn = [t for t in tenants if t.int % self._config.everything_turns == turn]
+        others = [t for t in tenants if t.int % self._config.everything_turns != turn]
         added = await self._read(self._queues(others), everything=False, path="sweep")
         added += await self._read(self._queues(in_turn), everything=True, path="sweep")
         self._report_oldest()
@@ -146,32 +153,39 @@ class Reader:
 
     async def _read(self, queues: Sequence[QueueKey], *, everything: bool, path: str) -> int:
         """A glance at every queue, then a deep page of those whose glance was full."""
-        full: list[QueueKey] = []
-        added = 0
-        for start in range(0, len(queues), self._config.batch // self._config.glance):
-            part = queues[start : start + self._config.batch // self._config.glance]
-            found, deeper = await self._pages(part, self._config.glance, everything=everything, path=path)
-            added += found
-            full += deeper
-        step = max(1, self._config.batch // PAGE)
-        for start in range(0, len(full), step):
-            found, _ = await self._pages(full[start : start + step], PAGE, everything=everything, path=path)
-            added += found
-        return added
+        added, full = await self._pages(queues, self._config.glance, everything=everything, path=path)
+        deeper, _ = await self._pages(full, PAGE, everything=everything, path=path)
+        return added + deeper
 
     async def _pages(
         self, queues: Sequence[QueueKey], limit: int, *, everything: bool, path: str
     ) -> tuple[int, list[QueueKey]]:
-        pages = [page for key in queues if (page := self._page(key, limit, everything=everything)) is not None]
-        if not pages:
-            return 0, []
+        """Reads a page of each queue, a batch of rows at most a statement; says the queues whose page was full."""
+        added = 0
+        full: list[QueueKey] = []
+        pages: list[QueuePage] = []
+        rows = 0
+        for key in queues:
+            page = self._page(key, limit, everything=everything)
+            if page is None:
+                continue
+            if pages and rows + page.limit > self._config.batch:
+                added += await self._statement(pages, full, path)
+                pages, rows = [], 0
+            pages.append(page)
+            rows += page.limit
+        if pages:
+            added += await self._statement(pages, full, path)
+        return added, full
+
+    async def _statement(self, pages: Sequence[QueuePage], full: list[QueueKey], path: str) -> int:
         began = self._clock.monotonic()
         rows = await self._store.runs.heads(pages, self._config.lead)
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, path)
+        added = await self._admit([row for row in rows if not self._board.knows(row)])
         by_queue: dict[QueueKey, list[Pending]] = {}
         for row in rows:
             by_queue.setdefault((row.tenant_id, int(row.priority)), []).append(row)
-        full = []
         for page in pages:
             key = (page.tenant_id, int(page.priority))
             found = by_queue.get(key, [])
@@ -184,30 +198,32 @@ class Reader:
             else:
                 full.append(key)
                 queue.cursor = (found[-1].due_at, found[-1].run_id)
-        return await self._admit([row for row in rows if not self._board.knows(row)]), full
+        return added
 
     def _page(self, key: QueueKey, limit: int, *, everything: bool) -> QueuePage | None:
         scheduler = self._board.tenants.get(key[0])
         if scheduler is None:
             return None
-        owned, queue = scheduler.owned, scheduler.queues[key[1]]
-        from_due, from_run = None, UUID(int=0)
+        queue = scheduler.queues[key[1]]
+        lane_first, lane_last = scheduler.lanes
+        from_due, from_run = self._margin(), UUID(int=0)
         if everything:
             from_due = EVERYTHING
-        elif queue.cursor is not None and queue.cursor[0] < self._margin():
+        elif queue.cursor is not None and queue.cursor[0] < from_due:
             from_due, from_run = queue.cursor
         return QueuePage(
             tenant_id=key[0],
             priority=Priority(key[1]),
-            lane_first=owned.lane_first,
-            lane_last=owned.lane_last,
+            lane_first=lane_first,
+            lane_last=lane_last,
             # what memory knows may stand before what it does not
-            limit=limit + len(queue),
+            limit=limit + self._board.known_of(*key),
             from_due=from_due,
             from_run=from_run,
         )
 
     def _margin(self) -> datetime:
+        """Ten seconds ago at the latest, and never later than any cursor was compared with."""
         return self._database_clock.now() - timedelta(seconds=MARGIN_SECONDS)
 
     async def _admit(self, rows: Sequence[Pending]) -> int:

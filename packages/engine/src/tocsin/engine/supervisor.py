@@ -1,5 +1,6 @@
 """The Supervisor: keeps as many executors in each cell as `placements` says, carries promotions and demotions
-through, keeps history's partitions, and ages history out. No run needs it to fire.
+through, keeps history's partitions, ages history out, audits next rows, and replants them after a new release of zone
+data. No run needs it to fire.
 
 A promotion is asked for by opening a tenant's own cell, a demotion by closing it; both are rows, so that a
 Supervisor that dies halfway is followed by one that goes on.
@@ -15,6 +16,8 @@ from tocsin.common.store.ports import Store
 from tocsin.common.store.rows import Placement
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import TENANTS_DEDICATED
+from tocsin.engine.audit import NextRowAudit
+from tocsin.engine.zone_data import ZoneDataUpgrade
 
 log = logging.getLogger("tocsin.engine.supervisor")
 
@@ -44,12 +47,22 @@ class SupervisorConfig:
 
 
 class Supervisor:
-    def __init__(self, store: Store, cells: Cells, clock: Clock, meter: Meter, config: SupervisorConfig) -> None:
+    def __init__(
+        self,
+        store: Store,
+        cells: Cells,
+        clock: Clock,
+        meter: Meter,
+        zone_data: ZoneDataUpgrade,
+        config: SupervisorConfig | None = None,
+    ) -> None:
         self._store = store
         self._cells = cells
         self._clock = clock
         self._meter = meter
-        self._config = config
+        self._zone_data = zone_data
+        self._audit = NextRowAudit(store.next_rows, meter)
+        self._config = config or SupervisorConfig()
         self._kept_at = -1e12
         self.generation = 0
 
@@ -66,8 +79,12 @@ class Supervisor:
         self._meter.set(TENANTS_DEDICATED, len(dedicated))
         if self._clock.monotonic() - self._kept_at >= self._config.keep_every:
             self._kept_at = self._clock.monotonic()
-            await self._keep_history()
-        return {"started": started, "drained": drained, "dedicated": len(dedicated)}
+            try:
+                await self._keep_history()
+            finally:
+                await self._audit.run_once()
+        replanted = (await self._zone_data.run_once()).get("replanted", 0)
+        return {"started": started, "drained": drained, "dedicated": len(dedicated), "replanted": replanted}
 
     async def _size(self, placements: Sequence[Placement]) -> tuple[int, int]:
         """Starts what is missing, drains what is too many."""
@@ -75,7 +92,7 @@ class Supervisor:
         started = drained = 0
         wanted = {p.cell: 0 if p.closing and not await self._needed(p) else p.executors for p in placements}
         for cell in sorted(wanted.keys() | running.keys()):
-            have, want = running.get(cell, []), wanted.get(cell, 0)
+            have, want = sorted(running.get(cell, [])), wanted.get(cell, 0)
             for _ in range(want - len(have)):
                 name = await self._cells.start(cell, self.generation)
                 log.info("started executor %s of cell %s", name, cell)

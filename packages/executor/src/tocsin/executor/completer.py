@@ -82,19 +82,25 @@ class Completer:
         results, self._results = self._results[: self._config.batch], self._results[self._config.batch :]
         returns, self._returns = self._returns[: self._config.batch], self._returns[self._config.batch :]
         self._under_way = len(results) + len(returns)
+        if results:
+            await self._insist(lambda: self._complete(results))
+            self._under_way -= len(results)
+            for run, completion in results:
+                self._meter.add(RUNS, 1, completion.outcome)
+                self._tell(run, completion)
+        if returns:
+            pairs = [(run.run_id, run.fence) for run in returns]
+            await self._insist(lambda: self._return(pairs))
+            self._under_way -= len(returns)
+            for run in returns:
+                self._tell(run, None)
+
+    def _tell(self, run: Begun, completion: Completion | None) -> None:
+        """What the engine makes of it is its own matter: it must not keep other results from the database."""
         try:
-            if results:
-                await self._insist(lambda: self._complete(results))
-            if returns:
-                pairs = [(run.run_id, run.fence) for run in returns]
-                await self._insist(lambda: self._return(pairs))
-        finally:
-            self._under_way = 0
-        for run, completion in results:
-            self._meter.add(RUNS, 1, completion.outcome)
             self._committed(run, completion)
-        for run in returns:
-            self._committed(run, None)
+        except Exception:
+            log.exception("run %s: its end is stored, and could not be told", run.run_id)
 
     async def _return(self, pairs: Sequence[tuple[UUID, int]]) -> None:
         await self._runs.put_back(self._lease_id, pairs)
@@ -127,7 +133,10 @@ class Completer:
             run.run_id,
             error,
         )
-        await self._runs.complete(self._lease_id, [minimal(completion)])
+        try:
+            await self._runs.complete(self._lease_id, [minimal(completion)])
+        except RowRefusedError:
+            log.exception("run %s: not even its outcome can be stored; it will be given back as lost", run.run_id)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         pause = 0.05
@@ -138,13 +147,15 @@ class Completer:
                 if not self._away:
                     log.warning("results wait for the database (%s)", error)
                 self._away = True
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, self._config.longest_pause)
+            except Exception:
+                log.exception("results could not be written; trying again")
             else:
                 if self._away:
                     log.warning("the database has taken the results that waited")
                 self._away = False
                 return
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, self._config.longest_pause)
 
 
 def minimal(completion: Completion) -> Completion:

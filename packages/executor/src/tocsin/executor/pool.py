@@ -53,8 +53,13 @@ class CancelledRunError(NotStartedError):
 class _Call:
     order: Order
     task: "asyncio.Task[None] | None" = None
+    in_transport: bool = False
     aborted: bool = False
     started: float | None = None
+
+    def refuse_aborted(self) -> None:
+        if self.aborted:
+            raise CancelledRunError("the run was cancelled")
 
 
 class _Gate:
@@ -79,8 +84,7 @@ class _Gate:
             raise NotStartedError("the task has changed since the begin")
 
     def check(self) -> None:
-        if self._call.aborted:
-            raise CancelledRunError("the run was cancelled")
+        self._call.refuse_aborted()
         if not self._pool.trust.trusted:
             raise NotStartedError("the lease's trust window has passed")
         self._call.started = self._pool.clock.monotonic()
@@ -130,9 +134,9 @@ class CallPool:
 
     def abort(self, run_id: UUID) -> None:
         call = self._calls.get(run_id)
-        if call is not None:
+        if call is not None and not call.aborted:
             call.aborted = True
-            if call.task is not None:
+            if call.in_transport and call.task is not None:
                 call.task.cancel()
 
     def backlog(self) -> int:
@@ -195,12 +199,14 @@ class CallPool:
 
     async def _call(self, call: _Call) -> Response | Failure:
         run, task = call.order.run, call.order.task
+        call.refuse_aborted()
         try:
             signer = self._signer(call.order.secrets)
             request = build_request(task.call, task.body, run, signer, now=self._database_clock.now(), rng=self._rng)
         except ValueError as error:
             return Failure(Outcome.PROTOCOL_ERROR, str(error))
         reach("call.before")
+        call.in_transport = True
         try:
             result = await self._transport.call(request, _Gate(self, call))
         except asyncio.CancelledError:

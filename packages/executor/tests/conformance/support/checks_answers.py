@@ -18,7 +18,6 @@ from endpoints import (
     sockets,
     then_close,
 )
-
 from tocsin.common.store.rows import Outcome
 from tocsin.executor.transport.port import MAX_BODY_BYTES
 

@@ -1,7 +1,6 @@
 """Checks of B51: no call reaches an address that was not allowed, whatever names say and when."""
 
 from endpoints import OK, Line, Names, TransportFactory, always, answering, calling, listening, outgoing
-
 from tocsin.common.store.rows import Outcome
 
 _PUBLIC = "93.184.216.34"

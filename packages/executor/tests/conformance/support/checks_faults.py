@@ -24,7 +24,6 @@ from endpoints import (
     sockets,
     then_close,
 )
-
 from tocsin.common.store.rows import Outcome
 from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Response
 

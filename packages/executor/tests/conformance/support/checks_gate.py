@@ -6,6 +6,7 @@ import ssl
 from contextlib import closing
 
 import trustme
+
 from endpoints import (
     OK,
     PATIENCE,
@@ -21,7 +22,6 @@ from endpoints import (
     listening,
     outgoing,
 )
-
 from tocsin.executor.transport.port import NotStartedError
 
 

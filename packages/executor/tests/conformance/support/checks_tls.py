@@ -6,6 +6,7 @@ import warnings
 from datetime import UTC, datetime
 
 import trustme
+
 from endpoints import (
     DEADLINE,
     OK,
@@ -19,7 +20,6 @@ from endpoints import (
     outgoing,
     sockets,
 )
-
 from tocsin.common.store.rows import Outcome
 
 _PAST = datetime(2001, 1, 1, tzinfo=UTC)

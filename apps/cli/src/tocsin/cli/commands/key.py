@@ -16,9 +16,7 @@ app = typer.Typer(help="API keys of a tenant.", no_args_is_help=True)
 
 
 @app.command()
-def create(
-    tenant: Name, name: Annotated[str, typer.Option(help="What the key is for.")] = "cli"
-) -> None:
+def create(tenant: Name, name: Annotated[str, typer.Option(help="What the key is for.")] = "cli") -> None:
     """Add a key; prints it, this once."""
 
     async def work() -> None:

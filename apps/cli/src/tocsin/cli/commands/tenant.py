@@ -10,9 +10,11 @@ from tocsin.cli.tenants import MAX_IN_FLIGHT, make_key, make_tenant
 from tocsin.common.clock import SystemClock
 from tocsin.common.errors import NotFoundError
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import Tenant
+from tocsin.common.store.rows import Placement, Tenant
 
 app = typer.Typer(help="Tenants: the customers of this platform.", no_args_is_help=True)
+
+_PAGE = 500
 
 Name = Annotated[str, typer.Argument(help="The tenant's name.")]
 
@@ -27,9 +29,7 @@ def create(
 
     async def work() -> None:
         async with open_store(settings().database_url.get_secret_value()) as store:
-            tenant, secret = await make_tenant(
-                store, SystemClock(), name, weight=weight, max_in_flight=max_in_flight
-            )
+            tenant, secret = await make_tenant(store, SystemClock(), name, weight=weight, max_in_flight=max_in_flight)
             _, key = await make_key(store, SystemClock(), tenant.id, "first")
         typer.echo(f"tenant          {tenant.id}")
         typer.echo(f"API key         {key}")
@@ -46,18 +46,19 @@ def list_() -> None:
         async with open_store(settings().database_url.get_secret_value()) as store:
             cells = {placement.tenant_id: placement for placement in await store.tenants.placements()}
             rows = [["id", "name", "cell", "shard", "weight", "max in flight"]]
-            for tenant in await store.tenants.listing():
-                placement = cells.get(tenant.id)
-                cell = "shared" if placement is None else placement.cell + (" (closing)" if placement.closing else "")
-                rows.append(
-                    [
-                        *(str(tenant.id), tenant.name, cell, str(tenant.shard)),
-                        *(f"{tenant.weight:g}", str(tenant.max_in_flight)),
-                    ]
-                )
+            after = None
+            while page := await store.tenants.listing(after, _PAGE):
+                rows += [_row(tenant, cells.get(tenant.id)) for tenant in page]
+                after = page[-1].id
         table(rows)
 
     run(work())
+
+
+def _row(tenant: Tenant, placement: Placement | None) -> list[str]:
+    cell = "shared" if placement is None else placement.cell + (" (closing)" if placement.closing else "")
+    numbers = f"{tenant.weight:g}", str(tenant.max_in_flight)
+    return [str(tenant.id), tenant.name, cell, str(tenant.shard), *numbers]
 
 
 @app.command()

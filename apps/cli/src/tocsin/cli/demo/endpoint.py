@@ -7,7 +7,6 @@ Paths: `/ok`; `/slow?seconds=2`; `/flaky` (503 at each first attempt); `/broken`
 import asyncio
 import contextlib
 import logging
-import os
 import sys
 from datetime import datetime
 from urllib.parse import parse_qs, urlsplit
@@ -29,7 +28,7 @@ class Endpoint:
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection, for as many calls as come over it."""
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        with contextlib.suppress(ConnectionError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             while await self._one_call(reader, writer):
                 pass
         writer.close()
@@ -40,7 +39,10 @@ class Endpoint:
         if not first:
             return False
         head = (first + await reader.readuntil(b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        target = urlsplit(head[0].split(" ")[1])
+        _, path_and_query, version = head[0].split(" ")
+        if not version.startswith("HTTP/1."):
+            return False
+        target = urlsplit(path_and_query)
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in head[1:])}
         await reader.readexactly(int(headers.get("content-length", 0)))
         status = _status(target.path, int(headers.get("tocsin-attempt", 1)))
@@ -95,7 +97,6 @@ def _status(path: str, attempt: int) -> int:
 
 async def main(port: int) -> int:
     """Serves on `port`, or on a free one where that is taken or 0, and tells the parent which."""
-    os.set_blocking(sys.stdout.fileno(), True)
     stop = asyncio.Event()
     with stop_signals(stop, parent=True):
         endpoint = Endpoint(SystemClock())

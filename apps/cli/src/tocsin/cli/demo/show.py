@@ -79,6 +79,4 @@ class Demo:
                     self._screen.summary()
 
     def _called(self, message: Message) -> None:
-        self._figures.arrived(
-            message["run"], message["task"], message["attempt"], message["slot"], message["arrived"]
-        )
+        self._figures.arrived(message["run"], message["task"], message["attempt"], message["slot"], message["arrived"])

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tocsin.cli.postgres.cluster import write_private
+from tocsin.cli.files import read_text, write_private
 from tocsin.cli.tenants import make_key, make_tenant
 from tocsin.common.clock import Clock
 from tocsin.common.keys import hash_key
@@ -16,7 +16,7 @@ async def demo_key(store: PostgresStore, clock: Clock, file: Path) -> str:
     tenant = await store.tenants.find(name=NAME)
     if tenant is None:
         tenant, _ = await make_tenant(store, clock, NAME)
-    key = file.read_text().strip() if file.exists() else ""
+    key = read_text(file)
     if key and (found := await store.tenants.find_key(hash_key(key))) and found[1] == tenant.id:
         return key
     _, key = await make_key(store, clock, tenant.id, NAME)

@@ -71,15 +71,11 @@ def make_home(home: Path, account: Account) -> None:
         try:
             folder.mkdir(mode=0o700)
         except OSError as error:
-            raise PostgresError(
-                f"the data directory {home} cannot be made: {error.strerror}: {folder}"
-            ) from error
+            raise PostgresError(f"the data directory {home} cannot be made: {error.strerror}: {folder}") from error
         if account.user is not None:
             folder.chmod(0o711)  # whatever our umask: the account must pass, and sees no names
     if not os.access(home, os.W_OK | os.X_OK):
-        raise PostgresError(
-            f"the data directory {home} cannot be written by uid {os.geteuid()}; choose another"
-        )
+        raise PostgresError(f"the data directory {home} cannot be written by uid {os.geteuid()}; choose another")
 
 
 def require_major(cluster: Path, version: str) -> None:
@@ -93,9 +89,7 @@ def require_major(cluster: Path, version: str) -> None:
     except FileNotFoundError:
         return
     except PermissionError as error:
-        raise PostgresError(
-            f"the data in {cluster} belong to another account: uid {cluster.stat().st_uid}"
-        ) from error
+        raise PostgresError(f"the data in {cluster} belong to another account: uid {cluster.stat().st_uid}") from error
     if not re.match(rf"{found}(?!\d)", version):
         raise PostgresError(
             f"the data in {cluster} are of PostgreSQL {found}, but the server is PostgreSQL {version}: "
@@ -170,9 +164,7 @@ def initialise(
 def _run(account: Account, command: list[str | Path], env: Mapping[str, str], stdin: str = "") -> None:
     done = account.run(command, stdin=stdin, env=env)
     lines = done.stderr.strip().splitlines()
-    complaints = [
-        line for line in lines if _COMPLAINT.search(line)
-    ]  # single-user mode exits with 0 after an error
+    complaints = [line for line in lines if _COMPLAINT.search(line)]  # single-user mode exits with 0 after an error
     if done.returncode != 0 or complaints:
         reason = (complaints or lines or [f"exit code {done.returncode}"])[-1]
         raise PostgresError(f"the database could not be made: {reason.strip()}")

@@ -48,9 +48,7 @@ def version_of(bin_dir: Path) -> str:
             [bin_dir / "postgres", "--version"], capture_output=True, text=True, check=True
         ).stdout
     except (OSError, subprocess.CalledProcessError) as error:
-        raise PostgresError(
-            f"the PostgreSQL server in {bin_dir} does not run on this machine: {error}"
-        ) from error
+        raise PostgresError(f"the PostgreSQL server in {bin_dir} does not run on this machine: {error}") from error
     found = re.search(r"\d[\w.]*", said)
     if found is None:
         raise PostgresError(f"{bin_dir / 'postgres'} is not a PostgreSQL server: it says {said.strip()!r}")
@@ -81,9 +79,7 @@ def reachable(bin_dir: Path, version: str, account: Account, store: Path) -> Pat
 
 def _runs(bin_dir: Path, account: Account) -> bool:
     try:  # both: initdb needs the client library as well
-        return all(
-            account.run([bin_dir / name, "--version"]).returncode == 0 for name in ("postgres", "initdb")
-        )
+        return all(account.run([bin_dir / name, "--version"]).returncode == 0 for name in ("postgres", "initdb"))
     except OSError:
         return False
 

@@ -212,9 +212,7 @@ class EmbeddedPostgres:
                 folder = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER_PREFIX, dir=parent))
                 self._account.own(folder)
                 return folder
-        raise PostgresError(
-            f"no short temporary folder that {self._account.name} can enter: set TMPDIR to one"
-        )
+        raise PostgresError(f"no short temporary folder that {self._account.name} can enter: set TMPDIR to one")
 
     def _launch_on_a_port(self, bin_dir: Path) -> int:
         if self._wanted_port:
@@ -291,9 +289,7 @@ class EmbeddedPostgres:
 
 class _PortTakenError(PostgresError):
     def __init__(self, port: int) -> None:
-        super().__init__(
-            f"port {port} on {HOST} is taken by another program: stop that or choose another port"
-        )
+        super().__init__(f"port {port} on {HOST} is taken by another program: stop that or choose another port")
 
 
 def _is_free(port: int) -> bool:

@@ -91,7 +91,7 @@ class Child:
     async def ended(self) -> int:
         """Waits for its end; returns the exit code, minus the signal's number where a signal ended it."""
         assert self._process is not None
-        while (code := self._process.poll()) is None:
+        while (code := self._process.poll()) is None:  # noqa: ASYNC110 - no signal tells of one child's end
             await asyncio.sleep(_LOOK_SECONDS)
         if self._listening is not None:  # what it said last; a grandchild may hold the pipe open
             await asyncio.wait([self._listening], timeout=_LOOK_SECONDS)

@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
-from tocsin.cli.demo.show import Demo
 from tocsin.cli.logs import configure_logging
 from tocsin.cli.up.machine import Machine
 from tocsin.cli.up.options import UpOptions, require_free_ports
@@ -45,15 +45,17 @@ async def _serve(machine: Machine, screen: Screen) -> None:
     if not machine.options.demo:
         with screen.showing(machine, ()):
             await machine.keep()
+    from tocsin.cli.demo.show import Demo  # its HTTP client takes half a second to import
+
     demo = Demo(machine, screen)
     await demo.prepare()
     with screen.showing(machine, demo.curl()):
         await asyncio.gather(machine.keep(), demo.watch())
 
 
-async def _until(stop: asyncio.Event, serving: "asyncio.Future[None] | object") -> None:
+async def _until(stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> None:
     """Runs until `stop` is set; whatever is raised before is raised here."""
-    work = asyncio.ensure_future(serving)  # type: ignore[arg-type]
+    work = asyncio.create_task(serving)
     waiting = asyncio.create_task(stop.wait())
     await asyncio.wait({work, waiting}, return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()

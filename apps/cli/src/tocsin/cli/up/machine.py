@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from tocsin.cli.database import open_store
+from tocsin.cli.files import read_text, write_private
 from tocsin.cli.postgres import EmbeddedPostgres, PostgresError
-from tocsin.cli.postgres.cluster import write_private
 from tocsin.cli.up import processes
 from tocsin.cli.up.child import Child, ChildError, Message
 from tocsin.cli.up.options import HOST, UpError, UpOptions
@@ -138,9 +138,7 @@ class Machine:
         os._exit(130)
 
     async def _start_api(self) -> None:
-        await self.api.start(
-            self._environment(TOCSIN_API_HOST=HOST, TOCSIN_API_PORT=str(self.options.port))
-        )
+        await self.api.start(self._environment(TOCSIN_API_HOST=HOST, TOCSIN_API_PORT=str(self.options.port)))
 
     async def _start_ray(self) -> None:
         self._save_ray_logs()
@@ -151,7 +149,7 @@ class Machine:
 
     async def _start_endpoint(self) -> None:
         kept = self.options.demo_port
-        port = self.endpoint_port or (int(kept.read_text()) if kept.exists() else 0)
+        port = self.endpoint_port or int(read_text(kept) or 0)
         await self.endpoint.start(dict(os.environ), str(port))
         await self.endpoint.wait_ready()
         if not port or port != self.endpoint_port:
@@ -171,9 +169,9 @@ class Machine:
 
     def _token(self) -> str:
         file = self.options.ray_token
-        if not file.exists():
+        if not read_text(file):
             write_private(file, secrets.token_hex(32))
-        return file.read_text().strip()
+        return read_text(file)
 
     def _save_ray_logs(self) -> None:
         """Moves the logs of Ray's last start to where they outlive it."""

@@ -107,7 +107,7 @@ def _drain(supervisor: Any) -> None:
     try:
         ray.kill(supervisor)
         names = [name for name in ray.util.list_named_actors() if name != SUPERVISOR]
-        drains = [ray.get_actor(name, NAMESPACE).drain.remote(DRAIN_SECONDS) for name in names]
+        drains: list[Any] = [ray.get_actor(name, NAMESPACE).drain.remote(DRAIN_SECONDS) for name in names]
         if drains:
             _, late = ray.wait(drains, num_returns=len(drains), timeout=DRAIN_SECONDS + _ENDED_SECONDS)
             log.info("drained %d executors%s", len(drains) - len(late), f", {len(late)} are late" if late else "")

@@ -15,6 +15,7 @@ from uuid import UUID
 
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.states import RunState
+from tocsin.common.store.next_rows import NextRowStore
 from tocsin.common.store.rows import (
     ApiKey,
     Backend,
@@ -368,6 +369,8 @@ class Store(Protocol):
     def tenants(self) -> TenantStore: ...
     @property
     def history(self) -> HistoryStore: ...
+    @property
+    def next_rows(self) -> NextRowStore: ...
 
     async def open(self) -> None:
         """Connects. Raises StoreUnavailableError: it cannot be reached now; open again later."""

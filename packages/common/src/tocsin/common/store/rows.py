@@ -19,6 +19,9 @@ MAX_BEGIN = 1000
 MAX_LOSSES = 5
 """The loss that ends a run."""
 
+FIRST_RUN = UUID(int=0)
+"""Before every run id."""
+
 PARTITION_DAYS_AHEAD = 7
 """Days for which history has partitions ahead."""
 
@@ -40,6 +43,7 @@ class SkipReason(StrEnum):
     SKIPPED = "skipped_by_user"
     FAULTY = "faulty"
     ENDED = "ended"
+    ZONE_DATA = "zone_data"
 
 
 class Outcome(StrEnum):
@@ -483,7 +487,7 @@ class QueuePage:
     lane_last: int
     limit: int
     from_due: datetime | None = None
-    from_run: UUID = UUID(int=0)
+    from_run: UUID = FIRST_RUN
 
 
 @dataclass(frozen=True, slots=True)

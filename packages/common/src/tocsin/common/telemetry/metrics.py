@@ -43,6 +43,9 @@ LEASES_LOST = Metric("tocsin_leases_lost_total", MetricKind.COUNTER, "leases jud
 SKIPS = Metric("tocsin_skips_total", MetricKind.COUNTER, "slots that got no run", ("reason",))
 HINT_VERDICT = Metric("tocsin_hint_verdict", MetricKind.GAUGE, "1 while hints are the faster path, else 0")
 TENANTS_DEDICATED = Metric("tocsin_tenants_dedicated", MetricKind.GAUGE, "tenants with a cell of their own")
+NEXT_ROW_FAULTS = Metric(
+    "tocsin_next_row_faults", MetricKind.GAUGE, "tasks without a next row, or with several, at the last audit"
+)
 
 METRICS: tuple[Metric, ...] = (
     START_DELAY,
@@ -58,4 +61,5 @@ METRICS: tuple[Metric, ...] = (
     SKIPS,
     HINT_VERDICT,
     TENANTS_DEDICATED,
+    NEXT_ROW_FAULTS,
 )

@@ -142,6 +142,7 @@ class MemoryDatabase:
         self.shards = {shard: Shard("shared") for shard in range(SHARED_SHARDS)}
         self.moves: dict[UUID, int] = {}
         self.idempotency: dict[tuple[UUID, str], IdempotencyKey] = {}
+        self.zone_data: tuple[str, UUID | None] = ("", None)
         self.audit: list[tuple[UUID, UUID, str, str, UUID, str]] = []
         self.notified: list[str] = []
         self.ended_backends: list[UUID] = []

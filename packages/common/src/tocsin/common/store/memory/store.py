@@ -5,6 +5,7 @@ from uuid import UUID
 from tocsin.common.store.memory.database import MemoryDatabase
 from tocsin.common.store.memory.history import MemoryHistory
 from tocsin.common.store.memory.leases import MemoryLeases
+from tocsin.common.store.memory.next_rows import MemoryNextRows
 from tocsin.common.store.memory.runs import MemoryRuns
 from tocsin.common.store.memory.tasks import MemoryTasks
 from tocsin.common.store.memory.tenants import MemoryTenants
@@ -20,6 +21,7 @@ class MemoryStore:
         self.tasks = MemoryTasks(database)
         self.tenants = MemoryTenants(database)
         self.history = MemoryHistory(database)
+        self.next_rows = MemoryNextRows(database)
         self._database = database
 
     async def open(self) -> None:

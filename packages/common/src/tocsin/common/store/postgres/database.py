@@ -16,6 +16,9 @@ from tocsin.common.store.rows import Backend
 STATEMENT_SECONDS = 10.0
 """The longest that any statement may take, by the server and by the client."""
 
+PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "jit": "off"}
+"""How every connection plans: see `Database`."""
+
 _REPEATED_WHOLE = 5
 _REFUSED = (
     asyncpg.CannotConnectNowError,
@@ -36,6 +39,7 @@ _BROKEN = (
     asyncpg.CrashShutdownError,
     asyncpg.QueryCanceledError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a session that was ended just before the statement was sent
     OSError,
     TimeoutError,
 )
@@ -54,7 +58,8 @@ class Database:
 
     Statements are prepared once per connection and planned once: `force_generic_plan`, because the
     arrays of one call say nothing about the next, and a plan made for few rows is the right one for
-    reads by key.
+    reads by key. No bitmap scans: one reads a queue to its end before it gives the first row, whatever
+    its limit, so that finding work would cost the more the longer the queue is.
     """
 
     def __init__(self, dsn: str, name: str, *, size: int, timeout: float = STATEMENT_SECONDS) -> None:
@@ -85,9 +90,8 @@ class Database:
                     "statement_timeout": str(milliseconds),
                     "lock_timeout": str(milliseconds // 2),
                     "idle_in_transaction_session_timeout": "5000",
-                    "plan_cache_mode": "force_generic_plan",
                     "timezone": "UTC",
-                    "jit": "off",
+                    **PLANNING,
                 },
             )
         except UNREACHABLE as error:

@@ -1,17 +1,19 @@
 """Migrations: forward-only files, applied in order under an advisory lock, each in its own transaction."""
 
 import hashlib
+from dataclasses import dataclass
 from importlib.resources import files
 
 import asyncpg
 
-from tocsin.common.errors import TocsinError
-from tocsin.common.store.postgres.database import Database
+from tocsin.common.errors import StoreUnavailableError, TocsinError
+from tocsin.common.store.postgres.database import UNREACHABLE, Database
 from tocsin.common.store.postgres.history import PostgresHistory
 from tocsin.common.store.rows import PARTITION_DAYS_AHEAD
 
 _LOCK = 0x70C5_1A17
 _NAME = "tocsin migrate"
+_LOOK_SECONDS = 5.0
 _TABLE = """
 create table if not exists migrations (
     number integer primary key,
@@ -51,6 +53,41 @@ async def migrate(dsn: str) -> list[str]:
     return done
 
 
+@dataclass(frozen=True, slots=True)
+class SchemaState:
+    """What a database is and lacks. `server`: PostgreSQL's version; `missing`: files that are not applied."""
+
+    server: str
+    missing: tuple[str, ...]
+
+
+async def schema_state(dsn: str) -> SchemaState:
+    """Looks, and changes nothing.
+
+    Raises:
+        StoreUnavailableError: the database cannot be reached.
+        MigrationError: an applied file is not the one that this version carries.
+    """
+    try:
+        connection = await asyncpg.connect(dsn, timeout=_LOOK_SECONDS, server_settings={"application_name": _NAME})
+    except UNREACHABLE as error:
+        raise StoreUnavailableError(str(error) or type(error).__name__) from error
+    try:
+        version = connection.get_server_version()
+        known = await connection.fetchval("select to_regclass('migrations') is not null")
+        rows = await connection.fetch("select number, sha256 from migrations") if known else []
+        applied = {row["number"]: row["sha256"] for row in rows}
+        missing = []
+        for number, name, text in migrations():
+            if number not in applied:
+                missing.append(name)
+            else:
+                _require_same(name, text, applied[number])
+        return SchemaState(f"{version.major}.{version.minor}", tuple(missing))
+    finally:
+        await connection.close(timeout=10)
+
+
 async def _apply(dsn: str) -> list[str]:
     connection = await asyncpg.connect(dsn, timeout=30, server_settings={"application_name": _NAME})
     try:
@@ -69,9 +106,18 @@ async def _apply(dsn: str) -> list[str]:
             async with connection.transaction():
                 await connection.execute(text)
                 await connection.execute(
-                    "insert into migrations (number, name, sha256) values ($1, $2, $3)", number, name, digest
+                    "insert into migrations (number, name, sha256) values ($1, $2, $3)", number, name, _digest(text)
                 )
             done.append(name)
         return done
     finally:
         await connection.close(timeout=10)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _require_same(name: str, text: str, applied: str) -> None:
+    if applied != _digest(text):
+        raise MigrationError(f"migration {name} was applied in another form; applied files never change")

@@ -5,6 +5,7 @@ from uuid import UUID
 from tocsin.common.store.postgres.database import Database
 from tocsin.common.store.postgres.history import PostgresHistory
 from tocsin.common.store.postgres.leases import APPLICATION, PostgresLeases
+from tocsin.common.store.postgres.next_rows import PostgresNextRows
 from tocsin.common.store.postgres.runs import PostgresRuns
 from tocsin.common.store.postgres.tasks import PostgresTasks
 from tocsin.common.store.postgres.tenants import PostgresTenants
@@ -25,6 +26,7 @@ class PostgresStore:
         self.tasks = PostgresTasks(self._work)
         self.tenants = PostgresTenants(self._work)
         self.history = PostgresHistory(self._work)
+        self.next_rows = PostgresNextRows(self._work)
 
     async def open(self) -> None:
         """Raises:

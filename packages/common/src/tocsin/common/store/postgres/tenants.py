@@ -50,6 +50,10 @@ class PostgresTenants:
             move_to=row["move_to"],
         )
 
+    async def listing(self, after: UUID | None, limit: int) -> list[Tenant]:
+        """A page of all tenants, oldest first, after the one with this id. For operators."""
+        return [Tenant(**row) for row in await self._database.fetch("tenant_list", after or UUID(int=0), limit)]
+
     async def secrets(self, tenant_ids: Sequence[UUID]) -> dict[UUID, tuple[str, ...]]:
         """Signing secrets, the one in use first."""
         rows = await self._database.fetch("tenant_secrets", list(tenant_ids))

@@ -39,6 +39,7 @@ create table tasks (
     updated_at timestamptz not null default now()
 );
 create index tasks_tenant on tasks (tenant_id, id) where state <> 'deleted';
+create index tasks_zoned on tasks (id) where state = 'active' and plan -> 'schedule' ->> 'zone' <> 'UTC';
 
 create table idempotency_keys (
     tenant_id uuid not null references tenants,
@@ -98,6 +99,13 @@ create table shards (
 ) with (fillfactor = 50);
 create index shards_owner on shards (owner);
 create index shards_cell on shards (cell);
+
+-- One row: the release of zone data that next rows are planned by. '': several may have planned, or none yet.
+create table zone_data (
+    one boolean primary key default true check (one),
+    release text not null default '',
+    through uuid                           -- the last task that was looked at by it; null: all were
+);
 
 create table pending (
     run_id uuid primary key,
@@ -192,5 +200,6 @@ create view runs as
            null, lease_id, ended_at, false
       from history where state is not null;
 
+insert into zone_data default values;
 insert into placements (cell, executors) values ('shared', 1);
 insert into shards (shard, cell) select s, 'shared' from generate_series(0, 63) s;

@@ -3,7 +3,9 @@
 -- $1 tenant ids, $2 limit, $3 times lost at which a run ends. Returns (run_id, tenant_id, state or null).
 --
 -- Indexes: running_lease, skipped through one lease at a time, so live leases cost one probe each; then the rows of
--- the dead ones. Locked in run_id order, skip locked: a completion under way goes first.
+-- the dead ones, lease by lease (`offset 0` keeps it so), and these by running_pkey. In one step PostgreSQL would rather
+-- read all of running in run_id order.
+-- Locked in run_id order, skip locked: a completion under way goes first.
 -- A condition, not an event: a begin that commits after its lease's expiry is found by the next pass.
 with recursive held as (
     (select lease_id from running order by lease_id limit 1)
@@ -16,10 +18,16 @@ dead as materialized (
      where h.lease_id is not null
        and not exists (select from leases l where l.id = h.lease_id and l.expired_at is null)
 ),
+orphans as materialized (
+    select r.run_id
+      from dead d
+     cross join lateral (select run_id, tenant_id from running where lease_id = d.lease_id offset 0) r
+     where r.tenant_id = any ($1)
+),
 locked as materialized (
     select r.run_id, r.fence
       from running r
-     where r.lease_id = any (array(select lease_id from dead)) and r.tenant_id = any ($1)
+     where r.run_id = any (array(select run_id from orphans))
      order by r.run_id limit $2
        for update skip locked
 ),
@@ -31,7 +39,8 @@ gone as (
 counted as materialized (
     -- put-backs raise `losses` too, and were never called: only what history calls lost counts towards the end
     select g.*, t.call ->> 'on_lease_lost' as on_lease_lost,
-           (select count(*) from history h where h.run_id = g.run_id and h.outcome = 'lost') + 1 as lost
+           case when g.losses + 1 < $3 then 0
+                else (select count(*) from history h where h.run_id = g.run_id and h.outcome = 'lost') + 1 end as lost
       from gone g left join tasks t on t.id = g.task_id
 ),
 judged as materialized (

@@ -1,4 +1,4 @@
-"""Rule 2 and rule 8: what writes on tasks and runs do, whoever keeps the store."""
+"""Rule 2: what writes on tasks do, whoever keeps the store."""
 
 import asyncio
 from collections.abc import Callable
@@ -7,24 +7,23 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+
 from store_bench import Bench
 from store_builders import (
     CALL,
     HOUR,
     a_lease,
-    a_run,
     a_task,
     a_tenant,
     begin_one,
     ended,
     fail_once,
     hourly,
-    pairs,
+    rolled_back,
     the_task,
     waiting,
 )
-from store_chain import chain_faults
-
+from store_chain import faults
 from tocsin.common.clock import PARKED
 from tocsin.common.errors import ConflictError, FaultyDefinitionError, FieldError, NotFoundError
 from tocsin.common.models import AtSchedule, EverySchedule, Kind, PlanSpec, Priority, TaskState
@@ -43,11 +42,6 @@ def half_hourly(task: Task, _: datetime) -> Task:
     assert isinstance(task.plan.schedule, EverySchedule)
     schedule = EverySchedule(every_seconds=1800, anchor=task.plan.schedule.anchor)
     return replace(task, plan=task.plan.model_copy(update={"schedule": schedule}))
-
-
-async def faults(bench: Bench, task: Task) -> list[str]:
-    (now_task,), _ = await bench.store.tasks.definitions([task.id])
-    return await chain_faults(bench, task.id, now_task.state)
 
 
 async def check_creation_plants_the_first_slot(bench: Bench) -> None:
@@ -233,23 +227,6 @@ async def check_a_definition_that_cannot_be_read_hides_no_other(bench: Bench) ->
     assert await bench.pending(bad.id) == []
 
 
-async def check_a_run_of_an_unreadable_task_can_be_cancelled(bench: Bench) -> None:
-    task = await a_task(bench)
-    row = await bench.next_row(task.id)
-    await bench.spoil(task.id)
-    assert await bench.tasks.cancel(task.tenant_id, row.run_id) is RunState.PENDING
-    parked = await bench.next_row(task.id)
-    assert (parked.due_at, parked.slot, parked.last_slot) == (PARKED, None, row.slot)
-
-
-async def check_a_run_of_a_deleted_task_can_be_cancelled(bench: Bench) -> None:
-    lease = await a_lease(bench)
-    run = await a_run(bench, lease)
-    await bench.tasks.delete(run.tenant_id, run.task_id)
-    assert await bench.tasks.cancel(run.tenant_id, run.run_id) is RunState.RUNNING
-    assert await bench.pending(run.task_id) == []
-
-
 async def check_a_deletion_ends_what_waits(bench: Bench) -> None:
     task = await a_task(bench)
     lease = await a_lease(bench)
@@ -311,88 +288,21 @@ async def check_a_run_now_is_due_at_once(bench: Bench) -> None:
     assert await faults(bench, task) == []
 
 
-async def check_a_next_row_is_cancelled_and_replanted(bench: Bench) -> None:
-    task = await a_task(bench)
-    row = await bench.next_row(task.id)
-    assert await bench.tasks.cancel(task.tenant_id, row.run_id) is RunState.PENDING
-    (end,) = await bench.history(task.id)
-    assert (end.run_id, end.state, end.kind, end.slot) == (row.run_id, RunState.CANCELLED, Kind.SLOT, row.slot)
-    assert row.slot is not None
-    assert (await bench.next_row(task.id)).slot == row.slot + HOUR
-    assert await faults(bench, task) == []
-    with pytest.raises(ConflictError):
-        await bench.tasks.cancel(task.tenant_id, row.run_id)
-
-
-async def check_a_waiting_run_is_cancelled(bench: Bench) -> None:
-    task = await a_task(bench)
-    run_id = await bench.tasks.run_now(task.tenant_id, task.id)
-    assert await bench.tasks.cancel(task.tenant_id, run_id) is RunState.PENDING
-    assert [row.kind for row in await bench.pending(task.id)] == [Kind.NEXT]
-    assert [row.state for row in await bench.history(task.id)] == [RunState.CANCELLED]
-
-
-async def check_a_parked_row_is_no_run_to_cancel(bench: Bench) -> None:
-    task = await a_task(bench)
-    await bench.tasks.pause(task.tenant_id, task.id)
-    row = await bench.next_row(task.id)
-    with pytest.raises(ConflictError):
-        await bench.tasks.cancel(task.tenant_id, row.run_id)
-    assert await bench.next_row(task.id) == row
-
-
-async def check_a_running_run_is_marked(bench: Bench) -> None:
-    lease = await a_lease(bench)
-    run = await a_run(bench, lease)
-    for _ in range(2):
-        assert await bench.tasks.cancel(run.tenant_id, run.run_id) is RunState.RUNNING
-    (row,) = await bench.running(run.task_id)
-    assert (row.cancelled, row.fence) == (True, 1)
-    await bench.store.runs.complete(lease, [await ended(bench, run)])
-    with pytest.raises(ConflictError):
-        await bench.tasks.cancel(run.tenant_id, run.run_id)
-
-
-async def check_a_run_that_came_back_is_cancelled(bench: Bench) -> None:
-    lease = await a_lease(bench)
-    failed, put_back, given_back = [await a_run(bench, lease) for _ in range(3)]
-    await fail_once(bench, lease, failed)
-    await bench.store.runs.put_back(lease, pairs([put_back]))
-    await bench.store.leases.expire([lease])
-    await bench.store.runs.give_back([given_back.tenant_id])
-    for run in (failed, put_back, given_back):
-        assert await bench.tasks.cancel(run.tenant_id, run.run_id) is RunState.PENDING
-        assert (await bench.history(run.task_id))[-1].state is RunState.CANCELLED
-        assert [row.kind for row in await bench.pending(run.task_id)] == [Kind.NEXT]
-
-
-async def check_nobody_cancels_what_is_not_his(bench: Bench) -> None:
-    run = await a_run(bench, await a_lease(bench))
-    for tenant, run_id in ((bench.ids.new(), run.run_id), (run.tenant_id, bench.ids.new())):
-        with pytest.raises(NotFoundError, match="no such run"):
-            await bench.tasks.cancel(tenant, run_id)
-    for write in (bench.tasks.pause, bench.tasks.resume, bench.tasks.delete, bench.tasks.skip_next):
-        with pytest.raises(NotFoundError):
-            await write(bench.ids.new(), run.task_id)
-
-
 async def check_a_write_is_seen_whole_or_not_at_all(bench: Bench) -> None:
     task = await a_task(bench)
     row = await bench.next_row(task.id)
     extra = waiting(bench, task, row.due_at)
-    with pytest.raises(ZeroDivisionError):
-        async with bench.store.tasks.write() as tx:
-            await tx.lock(task.tenant_id, task.id)
-            await tx.update(replace(task, version=9))
-            assert await tx.delete_pending(row.run_id)
-            assert not await tx.delete_pending(row.run_id)
-            assert await tx.find_next(task.id) is None
-            await tx.plant([extra])
-            assert await tx.find_run(task.tenant_id, extra.run_id) == (task.id, RunState.PENDING)
-            assert await tx.find_run(task.tenant_id, row.run_id) is None
-            assert await bench.pending(task.id) == [row]
-            assert await the_task(bench, task.id) == task
-            raise ZeroDivisionError
+    async with rolled_back(bench.store) as tx:
+        await tx.lock(task.tenant_id, task.id)
+        await tx.update(replace(task, version=9))
+        assert await tx.delete_pending(row.run_id)
+        assert not await tx.delete_pending(row.run_id)
+        assert await tx.find_next(task.id) is None
+        await tx.plant([extra])
+        assert await tx.find_run(task.tenant_id, extra.run_id) == (task.id, RunState.PENDING)
+        assert await tx.find_run(task.tenant_id, row.run_id) is None
+        assert await bench.pending(task.id) == [row]
+        assert await the_task(bench, task.id) == task
     assert await bench.pending(task.id) == [row]
     assert await the_task(bench, task.id) == task
 

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from uuid import UUID
 
-from store_bench import Bench
-
+from store_bench import Bench, RunningRow
 from tocsin.common.models import Kind, TaskState
+from tocsin.common.store.rows import Pending, Task
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,8 @@ async def chain_faults(bench: Bench, task_id: UUID, state: TaskState) -> list[st
     """What is wrong with a task: a gap, a slot twice, or another number of next rows than it may have."""
     links: dict[tuple[UUID, datetime], Link] = {}
     pending = await bench.pending(task_id)
-    for row in [*pending, *await bench.running(task_id)]:
+    live: list[Pending | RunningRow] = [*pending, *await bench.running(task_id)]
+    for row in live:
         if row.slot is not None:
             links[row.run_id, row.slot] = Link(row.slot, row.slot, row.last_slot)
     for ended in await bench.history(task_id):
@@ -31,7 +33,7 @@ async def chain_faults(bench: Bench, task_id: UUID, state: TaskState) -> list[st
             links[ended.run_id, ended.slot] = link
     faults = []
     chain = sorted(links.values(), key=lambda link: link.first)
-    for before, after in zip(chain, chain[1:], strict=False):
+    for before, after in pairwise(chain):
         if after.last != before.until:
             kind = "gap" if after.last is None or after.last > before.until else "repeat"
             faults.append(f"{kind}: {before} then {after}")
@@ -39,7 +41,13 @@ async def chain_faults(bench: Bench, task_id: UUID, state: TaskState) -> list[st
     expected = 0 if state is TaskState.DELETED else 1
     if len(next_rows) != expected:
         faults.append(f"{len(next_rows)} next rows of a task that is {state}")
-    for row in next_rows:
-        if row.slot is None and chain and row.last_slot != chain[-1].until:
-            faults.append(f"parked after {row.last_slot}, and the chain ends at {chain[-1].until}")
+    for parked in next_rows:
+        if parked.slot is None and chain and parked.last_slot != chain[-1].until:
+            faults.append(f"parked after {parked.last_slot}, and the chain ends at {chain[-1].until}")
     return faults
+
+
+async def faults(bench: Bench, task: Task) -> list[str]:
+    """What is wrong with a task in the state that it now has."""
+    (stored,), _ = await bench.store.tasks.definitions([task.id])
+    return await chain_faults(bench, task.id, stored.state)

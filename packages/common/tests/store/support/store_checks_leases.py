@@ -4,9 +4,9 @@ import asyncio
 from uuid import UUID
 
 import pytest
+
 from store_bench import Bench
 from store_builders import a_lease, a_run, a_tenant
-
 from tocsin.common.errors import ConflictError
 from tocsin.common.ids import shard_of
 from tocsin.common.store.rows import FairPart, OwnedShard, Process, Tenant

@@ -274,20 +274,12 @@ class PostgresBench(Bench):
             delta,
         )
         for table, columns in (
-            (
-                "pending",
-                "slot = slot - $2::interval, last_slot = last_slot - $2::interval, due_at = due_at - $2::interval",
-            ),
-            (
-                "running",
-                "slot = slot - $2::interval, last_slot = last_slot - $2::interval, due_at = due_at - $2::interval",
-            ),
-            (
-                "history",
-                "slot = slot - $2::interval, last_slot = last_slot - $2::interval, until_slot = until_slot - $2::interval",
-            ),
+            ("pending", ("slot", "last_slot", "due_at")),
+            ("running", ("slot", "last_slot", "due_at")),
+            ("history", ("slot", "last_slot", "until_slot")),
         ):
-            await self.admin.execute(f"update {table} set {columns} where task_id = $1", task_id, delta)
+            moved = ", ".join(f"{column} = {column} - $2::interval" for column in columns)
+            await self.admin.execute(f"update {table} set {moved} where task_id = $1", task_id, delta)
 
     async def spoil(self, task_id: UUID) -> None:
         await self.admin.execute("update tasks set plan = '{}' where id = $1", task_id)

@@ -1,6 +1,7 @@
 """What becomes of a run after its begin: completions, put back, giving back."""
 
 import pytest
+
 from store_bench import Bench
 from store_builders import (
     CALL_DEAD_WHEN_LOST,
@@ -14,7 +15,6 @@ from store_builders import (
     fail_once,
     pairs,
 )
-
 from tocsin.common.errors import RowRefusedError
 from tocsin.common.models import Kind
 from tocsin.common.states import RunState

@@ -1,16 +1,17 @@
 """Tenants, tasks, leases and rows for the store's tests."""
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
 from store_bench import Bench
-
 from tocsin.common.ids import lane_of
 from tocsin.common.models import CallSpec, EverySchedule, Kind, OnLeaseLost, PlanSpec
 from tocsin.common.states import RunState
+from tocsin.common.store.ports import Store, TaskTransaction
 from tocsin.common.store.rows import (
     BeginItem,
     Begun,
@@ -186,3 +187,16 @@ async def fail_once(bench: Bench, lease_id: UUID, run: Begun, retry_in: float = 
 
 def pairs(runs: Sequence[Begun]) -> list[tuple[UUID, int]]:
     return [(run.run_id, run.fence) for run in runs]
+
+
+class RollbackError(Exception):
+    """Ends a write without effect."""
+
+
+@asynccontextmanager
+async def rolled_back(store: Store) -> AsyncIterator[TaskTransaction]:
+    """A write that takes nothing into the store."""
+    with suppress(RollbackError):
+        async with store.tasks.write() as tx:
+            yield tx
+            raise RollbackError

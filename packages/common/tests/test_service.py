@@ -1,0 +1,180 @@
+"""The loop of every service: it goes on after a fault, waits out an outage, and ends where its lease ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from uuid import UUID
+
+import pytest
+
+from tocsin.common.errors import LeaseLostError, OutcomeUnknownError, StoreUnavailableError
+from tocsin.common.service import Counts, Service
+
+
+class Rounds:
+    """What each round does; the last of `steps` stops the service."""
+
+    def __init__(self, *steps: Exception | None) -> None:
+        self.steps = list(steps)
+        self.count = 0
+        self.service: Service | None = None
+
+    async def run_once(self) -> Counts:
+        step = self.steps[self.count]
+        self.count += 1
+        if self.count == len(self.steps):
+            assert self.service is not None
+            self.service.stop()
+        if step is not None:
+            raise step
+        return {}
+
+
+@pytest.fixture
+def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The pauses between rounds; none is waited for."""
+    asked: list[float] = []
+
+    async def no_wait(awaitable: Awaitable[object], timeout: float) -> None:
+        assert asyncio.iscoroutine(awaitable)
+        awaitable.close()
+        asked.append(timeout)
+        raise TimeoutError
+
+    monkeypatch.setattr(asyncio, "wait_for", no_wait)
+    return asked
+
+
+async def run(
+    *steps: Exception | None, every: float = 0.1, service_class: type[Service] = Service, **options: float
+) -> int:
+    rounds = Rounds(*steps)
+    rounds.service = service_class("test", rounds.run_once, every, **options)
+    await rounds.service.run()
+    return rounds.count
+
+
+async def test_a_round_every_so_often(pauses: list[float]) -> None:
+    assert await run(None, None, None) == 3
+    assert pauses == [0.1, 0.1]
+
+
+async def survives_a_fault(service_class: type[Service]) -> bool:
+    try:
+        return await run(None, TypeError("a fault"), None, service_class=service_class) == 3
+    except TypeError:
+        return False
+
+
+class EndsWithItsFirstFault(Service):
+    """Broken: nothing is caught."""
+
+    async def _round(self) -> float:
+        await self._run_once()
+        return self._every
+
+
+async def test_a_fault_is_logged_and_the_loop_goes_on(pauses: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    assert await survives_a_fault(Service)
+    assert "a round failed" in caplog.text
+    assert not await survives_a_fault(EndsWithItsFirstFault)
+
+
+async def test_an_outage_is_logged_once_and_the_pauses_grow_to_a_limit(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    away = [StoreUnavailableError("away")] * 4 + [OutcomeUnknownError("lost")] * 4
+    with caplog.at_level(logging.WARNING):
+        assert await run(*away, None, None) == 10
+    assert pauses == [pytest.approx(p) for p in (0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0, 2.0, 0.1)]
+    assert [record.message.split(": ")[1][:21] for record in caplog.records] == [
+        "the database is away ",
+        "the database is back",
+    ]
+
+
+async def test_a_heartbeat_is_tried_again_as_often_as_ever(pauses: list[float]) -> None:
+    """A pause longer than its own interval could make a living process look dead after an outage."""
+    await run(*[StoreUnavailableError("away")] * 9, None, every=0.125, longest_pause=0.125)
+    assert set(pauses) == {0.125}
+
+
+async def test_a_lost_lease_ends_the_loop(pauses: list[float]) -> None:
+    with pytest.raises(LeaseLostError):
+        await run(None, LeaseLostError(UUID(int=1)), None)
+
+
+async def test_waking_makes_the_next_round_begin_at_once() -> None:
+    began = asyncio.Event()
+    count = 0
+
+    async def run_once() -> Counts:
+        nonlocal count
+        count += 1
+        began.set()
+        return {}
+
+    service = Service("test", run_once, 3600)
+    task = asyncio.create_task(service.run())
+    await began.wait()
+    began.clear()
+    service.wake()
+    await asyncio.wait_for(began.wait(), 10)
+    service.stop()
+    await asyncio.wait_for(task, 10)
+    assert count == 2
+
+
+async def rounds_after_stop(service_class: type[Service]) -> int:
+    """Stopped in its pause: a heartbeat after the lease was ended would take its own end for a loss."""
+    began = asyncio.Event()
+    count = 0
+
+    async def run_once() -> Counts:
+        nonlocal count
+        count += 1
+        began.set()
+        return {}
+
+    service = service_class("test", run_once, 3600)
+    task = asyncio.create_task(service.run())
+    await began.wait()
+    await asyncio.sleep(0)
+    service.stop()
+    await asyncio.wait_for(task, 10)
+    return count - 1
+
+
+class OneMoreRound(Service):
+    """Broken: looks whether it was stopped only after a round."""
+
+    async def run(self) -> None:
+        while True:
+            await self._round()
+            if self._stopping:
+                return
+            await self._wake.wait()
+            self._wake.clear()
+
+
+async def test_no_round_follows_a_stop() -> None:
+    assert await rounds_after_stop(Service) == 0
+    assert await rounds_after_stop(OneMoreRound) == 1
+
+
+async def test_a_wake_up_during_a_round_is_not_lost() -> None:
+    count = 0
+    service: Service
+
+    async def run_once() -> Counts:
+        nonlocal count
+        count += 1
+        if count == 1:
+            service.wake()
+        else:
+            service.stop()
+        return {}
+
+    service = Service("test", run_once, 3600)
+    await asyncio.wait_for(service.run(), 10)
+    assert count == 2

@@ -1,0 +1,490 @@
+"""The zone data upgrade (case B21), over rows as an older release would have planned them, an hour off."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import pytest
+
+from engine_bench import EngineBench
+from next_row_bench import DAY, HOUR, SECOND, MemoryNextRowBench, NextRowBench, PostgresNextRowBench, insert
+from tocsin.common import tasks as tasks_module
+from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.models import CronSchedule, Kind, TaskState
+from tocsin.common.store.memory.tasks import MemoryTaskTransaction
+from tocsin.common.store.next_rows import NextRowStore, SuspectPage, ZoneDataState, ZonedPage
+from tocsin.common.store.postgres import database as postgres_database
+from tocsin.common.store.postgres.queries import query
+from tocsin.common.store.postgres.tasks import PostgresTaskTransaction
+from tocsin.common.store.rows import SkipReason, Task
+from tocsin.common.tasks import Tasks
+from tocsin.common.time.zones import zone
+from tocsin.engine import zone_data as zone_data_module
+from tocsin.engine.zone_data import ZoneDataConfig, ZoneDataUpgrade
+
+OLD, NEW = "2025b", "2026f"
+_CAUGHT = (AssertionError, ValueError)
+
+Check = Callable[[NextRowBench], Awaitable[None]]
+
+
+@pytest.fixture
+async def memory() -> MemoryNextRowBench:
+    return MemoryNextRowBench()
+
+
+@pytest.fixture
+async def postgres(database_url: str) -> AsyncIterator[PostgresNextRowBench]:
+    made = PostgresNextRowBench(database_url)
+    await made.open()
+    yield made
+    await made.close()
+
+
+@pytest.fixture(params=["memory", "postgres"])
+def rows(request: pytest.FixtureRequest) -> NextRowBench:
+    made = request.getfixturevalue(request.param)
+    assert isinstance(made, NextRowBench)
+    return made
+
+
+def upgrade(rows: NextRowBench, *, page: int = 500, release: str = NEW) -> ZoneDataUpgrade:
+    return ZoneDataUpgrade(rows.store.next_rows, rows.tasks, ZoneDataConfig(release, page))
+
+
+async def planned_by(rows: NextRowBench, release: str = OLD) -> None:
+    """Notes that every next row was planned by a release."""
+    state = await rows.store.next_rows.zone_data()
+    assert await rows.store.next_rows.note_zone_data(state, release, None)
+
+
+async def replanted(service: ZoneDataUpgrade) -> int:
+    return (await service.run_once()).get("replanted", 0)
+
+
+async def noted(rows: NextRowBench) -> tuple[str, UUID | None]:
+    state = await rows.store.next_rows.zone_data()
+    return state.release, state.through
+
+
+# --- what is replanted, and what is not --------------------------------------------------------------------------
+
+
+async def check_rows_an_hour_off_are_corrected(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    tasks = [await rows.a_task(spread_seconds=600) for _ in range(2)]
+    right = [await rows.next_row(task) for task in tasks]
+    old = [await rows.age(task, hours) for task, hours in zip(tasks, (1, -1), strict=True)]
+    await rows.a_waiting_run(tasks[0], UUID(int=1))
+    assert await upgrade(rows).run_once() == {"looked_at": 2, "replanted": 2, "failed": 0}
+    for task, was, aged in zip(tasks, right, old, strict=True):
+        row = await rows.next_row(task)
+        assert (row.slot, row.due_at, row.last_slot) == (was.slot, was.due_at, aged.last_slot)
+        assert row.run_id not in (was.run_id, aged.run_id), "a run id is never used again"
+        now = await rows.the_task(task.id)
+        assert row.plan_version == now.plan_version == task.plan_version + 1
+        assert (now.version, now.updated_at) == (task.version, task.updated_at), "nothing about the call has changed"
+    assert await noted(rows) == (NEW, None)
+
+
+async def check_other_rows_are_left_alone(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    lease = await rows.a_lease(NEW)
+    right = await rows.a_task()
+    of_utc = await rows.a_task(await rows.daily("UTC"))
+    interval = await rows.a_task(await rows.hourly())
+    once = await rows.a_task(await rows.once())
+    paused = await rows.a_task()
+    await rows.tasks.pause(paused.tenant_id, paused.id)
+    due = await rows.a_task()
+    await rows.age(due, slot=await rows.now() - SECOND)
+    fired = await rows.a_task()
+    await rows.begin(fired, lease)
+    waiting = await rows.a_waiting_run(right)
+    for task in (of_utc, interval, once):
+        await rows.age(task)
+    tasks = (right, of_utc, interval, once, paused, due, fired)
+    before = {task.id: await rows.pending(task.id) for task in tasks}
+    versions = {task.id: (await rows.the_task(task.id)).plan_version for task in tasks}
+    assert await upgrade(rows).run_once() == {"looked_at": 3, "replanted": 0, "failed": 0}
+    assert {task.id: await rows.pending(task.id) for task in tasks} == before
+    assert {task.id: (await rows.the_task(task.id)).plan_version for task in tasks} == versions
+    assert waiting in before[right.id]
+    assert (await rows.next_row(paused)).slot is None
+
+
+async def check_a_parked_row_of_an_active_task_stays(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    task = await rows.a_task()
+    row = await rows.next_row(task)
+    await rows.take(row)
+    parked = replace(row, slot=None, due_at=tasks_module.PARKED)
+    await rows.put(parked)
+    assert await replanted(upgrade(rows)) == 0
+    assert await rows.next_row(task) == parked
+
+
+async def check_what_has_fired_is_not_fired_again(rows: NextRowBench) -> None:
+    """Today's has fired an hour too early, by the old rules; its right instant is still to come."""
+    await planned_by(rows)
+    lease = await rows.a_lease(NEW)
+    task = await rows.a_task(await rows.daily(hours=0.5))
+    right = await rows.next_row(task)
+    assert right.slot is not None
+    await rows.update_at(task.id, right.slot - 3 * DAY)
+    await rows.age(task, -1)
+    fired = await rows.begin(task, lease)
+    await rows.end(fired, lease)
+    await rows.age(task, 23, last_slot=fired.slot)
+    assert await replanted(upgrade(rows)) == 1
+    row = await rows.next_row(task)
+    assert (row.slot, row.last_slot) == (right.slot + DAY, right.slot)
+    (skip,) = await skips(rows, task)
+    assert (skip.slot, skip.until_slot, skip.reason) == (right.slot, right.slot, SkipReason.ZONE_DATA)
+
+
+async def skips(rows: NextRowBench, task: Task) -> list[Any]:
+    runs = await rows.store.tasks.runs(task.tenant_id, task.id, None, 10)
+    return [run for run in runs if run.skip_count is not None]
+
+
+async def check_what_the_new_rules_say_has_passed_is_late_not_lost(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    task = await rows.a_task(await rows.daily(hours=0))
+    tomorrow = (await rows.next_row(task)).slot
+    assert tomorrow is not None
+    await rows.update_at(task.id, tomorrow - 3 * DAY)
+    await rows.age(task, -23)  # today's, an hour later than the rules in use have it
+    before = await rows.now()
+    assert await replanted(upgrade(rows)) == 1
+    row = await rows.next_row(task)
+    assert row.slot == tomorrow - DAY
+    assert before <= row.due_at <= await rows.now(), "due at once, for its owner's misfire policy to judge"
+
+
+# --- when, and how far -------------------------------------------------------------------------------------------
+
+
+async def check_it_waits_for_every_live_lease(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    task = await rows.a_task()
+    aged = await rows.age(task)
+    await rows.a_lease(NEW)
+    older = await rows.a_lease(OLD)
+    service = upgrade(rows)
+    assert await service.run_once() == {}
+    assert await rows.next_row(task) == aged
+    await rows.store.leases.leave(older)
+    assert await replanted(service) == 1
+
+
+async def check_what_an_older_executor_planned_meanwhile_is_looked_at_again(rows: NextRowBench) -> None:
+    task = await rows.a_task()
+    service = upgrade(rows)
+    await service.run_once()
+    assert await noted(rows) == (NEW, None)
+    assert await service.run_once() == {}, "it is done"
+    older = await rows.a_lease(OLD)
+    assert await service.run_once() == {}
+    await rows.age(task)
+    await rows.store.leases.leave(older)
+    assert await replanted(service) == 1
+
+
+async def check_a_round_is_one_page_and_another_process_goes_on(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    tasks = [await rows.a_task() for _ in range(5)]
+    for task in tasks:
+        await rows.age(task)
+    assert await replanted(upgrade(rows, page=2)) == 2
+    assert await noted(rows) == (NEW, tasks[1].id)
+    second = upgrade(rows, page=2)
+    assert await second.run_once() == {"looked_at": 2, "replanted": 2, "failed": 0}
+    assert await second.run_once() == {"looked_at": 1, "replanted": 1, "failed": 0}
+    assert await second.run_once() == {}
+    assert await noted(rows) == (NEW, None)
+
+
+async def check_another_release_starts_over(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    tasks = [await rows.a_task() for _ in range(3)]
+    await upgrade(rows, page=2).run_once()
+    assert await upgrade(rows, release="2026g").run_once() == {"looked_at": 3, "replanted": 0, "failed": 0}
+    assert await noted(rows) == ("2026g", None)
+    assert tasks
+
+
+async def check_one_that_cannot_be_read_hinders_no_other(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    first, second = await rows.a_task(), await rows.a_task()
+    spoiled = await rows.age(first)
+    await rows.age(second)
+    await rows.spoil(first.id)
+    assert await upgrade(rows).run_once() == {"looked_at": 2, "replanted": 1, "failed": 1}
+    assert await rows.next_row(first) == spoiled
+    assert await noted(rows) == (NEW, None)
+
+
+async def check_a_stale_supervisor_overwrites_nothing(rows: NextRowBench) -> None:
+    seen = await rows.store.next_rows.zone_data()
+    assert await rows.store.next_rows.note_zone_data(seen, OLD, None)
+    assert not await rows.store.next_rows.note_zone_data(seen, NEW, None)
+    assert await noted(rows) == (OLD, None)
+
+
+CHECKS: dict[str, Check] = {
+    name.removeprefix("check_"): check for name, check in list(globals().items()) if name.startswith("check_")
+}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+async def test_zone_data(rows: NextRowBench, check: str) -> None:
+    await CHECKS[check](rows)
+
+
+class CrashedNextRows:
+    """The port, but for the first note of progress: the process dies before it."""
+
+    def __init__(self, store: NextRowStore) -> None:
+        self._store = store
+        self._crashed = False
+
+    async def zone_data(self) -> ZoneDataState:
+        return await self._store.zone_data()
+
+    async def note_zone_data(self, seen: ZoneDataState, release: str, through: UUID | None) -> bool:
+        if not self._crashed:
+            self._crashed = True
+            raise StoreUnavailableError("it died")
+        return await self._store.note_zone_data(seen, release, through)
+
+    async def zoned(self, after: UUID, limit: int) -> ZonedPage:
+        return await self._store.zoned(after, limit)
+
+    async def suspects(self, after: UUID, limit: int) -> SuspectPage:
+        raise NotImplementedError
+
+    async def count(self, task_ids: object) -> Any:
+        raise NotImplementedError
+
+
+async def test_a_crash_before_the_note_costs_one_page_twice(rows: NextRowBench) -> None:
+    await planned_by(rows)
+    task = await rows.a_task()
+    await rows.age(task)
+    service = ZoneDataUpgrade(CrashedNextRows(rows.store.next_rows), rows.tasks, ZoneDataConfig(NEW))
+    with pytest.raises(StoreUnavailableError):
+        await service.run_once()
+    replanted = await rows.next_row(task)
+    assert await service.run_once() == {"looked_at": 1, "replanted": 0, "failed": 0}
+    assert await rows.next_row(task) == replanted
+    assert (await rows.the_task(task.id)).plan_version == replanted.plan_version == 2
+
+
+async def test_one_that_cannot_be_planned_hinders_no_other(
+    memory: MemoryNextRowBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await memory.a_task(), await memory.a_task()
+    await memory.age(second)
+    stands = tasks_module.stands
+
+    def sometimes(task: Task, *args: Any) -> bool:
+        if task.id == first.id:
+            raise OverflowError("planning failed")
+        return stands(task, *args)
+
+    monkeypatch.setattr(zone_data_module, "stands", sometimes)
+    assert await upgrade(memory).run_once() == {"looked_at": 2, "replanted": 1, "failed": 1}
+
+
+async def test_counts_are_logged(memory: MemoryNextRowBench, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for _ in range(3):
+        await memory.age(await memory.a_task())
+    service = upgrade(memory, page=2)
+    await service.run_once()
+    await service.run_once()
+    assert "of 3 tasks looked at, 3 were replanted and 0 failed" in caplog.text
+    caplog.clear()
+    await memory.a_lease(OLD)
+    await service.run_once()
+    await service.run_once()
+    assert [record.getMessage() for record in caplog.records] == [
+        "zone data: this process has 2026f, live leases report 2025b too; next rows are planned anew once all agree"
+    ]
+
+
+# --- beside the path ---------------------------------------------------------------------------------------------
+
+
+async def meet_a_begin(rows: PostgresNextRowBench) -> None:
+    """A begin under way has taken the row; when it commits, its successor is what stands."""
+    await planned_by(rows)
+    lease = await rows.a_lease(NEW)
+    task = await rows.a_task()
+    aged = await rows.age(task, -1)
+    other = await asyncpg.connect(rows.url)
+    try:
+        async with other.transaction():
+            item = rows.begin_item(task, aged)
+            await other.execute("delete from pending where run_id = $1", aged.run_id)
+            (plant,) = item.plants
+            planted = replace(
+                aged, run_id=plant.run_id, slot=plant.slot, due_at=plant.due_at, last_slot=plant.last_slot
+            )
+            await insert(other, planted)
+            replanting = asyncio.create_task(upgrade(rows).run_once())
+            blocked = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
+            while not await rows.admin.fetchval(blocked):
+                assert not replanting.done(), "it should have waited for the begin"
+        counts = await replanting
+    finally:
+        await other.close()
+    assert lease
+    assert await rows.next_rows(task) == [planted]
+    assert counts == {"looked_at": 1, "replanted": 0, "failed": 0}
+    assert (await rows.the_task(task.id)).plan_version == 1
+
+
+async def test_a_row_that_is_being_begun_is_left_to_its_owner(postgres: PostgresNextRowBench) -> None:
+    await meet_a_begin(postgres)
+
+
+async def test_a_replant_that_ignores_the_deletes_count_is_caught(
+    postgres: PostgresNextRowBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    delete = PostgresTaskTransaction.delete_pending
+
+    async def careless(self: PostgresTaskTransaction, run_id: UUID) -> bool:
+        await delete(self, run_id)
+        return True
+
+    monkeypatch.setattr(PostgresTaskTransaction, "delete_pending", careless)
+    with pytest.raises(AssertionError):
+        await meet_a_begin(postgres)
+
+
+async def replanted_under_an_owner(bench: EngineBench) -> None:
+    """An owner that knows the old row and has the definition begins the new one, and plans on."""
+    start = bench.clock.now()
+    local = (start + HOUR).astimezone(zone("Asia/Kolkata"))
+    schedule = CronSchedule(cron=f"{local.minute} {local.hour} * * *", zone="Asia/Kolkata")
+    task = await bench.a_task(schedule=schedule)
+    right = bench.next_row(task)
+    assert right.slot is not None
+    bench.database.pending.remove(right.run_id)
+    bench.put(task, start + SECOND, run_id=right.run_id, slot=start + SECOND, last_slot=None, kind=Kind.NEXT)
+    await bench.first.own()
+    await bench.first.read()
+    service = ZoneDataUpgrade(bench.store.next_rows, bench.tasks, ZoneDataConfig("2026a"))
+    assert await replanted(service) == 1
+    await bench.advance(2)
+    assert await bench.go() == [], "the old row is gone"
+    await bench.advance((right.slot - bench.clock.now()).total_seconds())
+    (run,) = await bench.go()
+    assert run.slot == right.slot
+    assert bench.next_row(task).slot == right.slot + DAY
+    assert bench.database.tasks[task.id].state is TaskState.ACTIVE
+
+
+async def test_an_owner_goes_on_from_the_replanted_row(bench: EngineBench) -> None:
+    await replanted_under_an_owner(bench)
+
+
+async def test_a_row_of_another_plan_version_than_its_task_is_caught(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def not_written(_self: MemoryTaskTransaction, task: Task) -> Task:
+        return task
+
+    monkeypatch.setattr(MemoryTaskTransaction, "update", not_written)
+    with pytest.raises(AssertionError):
+        await replanted_under_an_owner(bench)
+
+
+# --- broken twins ------------------------------------------------------------------------------------------------
+
+STATEMENTS = (
+    ("zoned_page", "t.state = 'active' and", "other_rows_are_left_alone"),
+    ("zoned_page", "t.plan -> 'schedule' ->> 'zone' <> 'UTC' and", "other_rows_are_left_alone"),
+    ("zoned_page", "and p.kind = 'next'", "rows_an_hour_off_are_corrected"),
+    ("zoned_page", " and t.id > $1", "a_round_is_one_page_and_another_process_goes_on"),
+    ("zone_data_get", "where expired_at is null", "it_waits_for_every_live_lease"),
+    ("zone_data_set", "release = $3 and", "a_stale_supervisor_overwrites_nothing"),
+)
+
+
+@pytest.mark.parametrize(("statement", "guard", "check"), STATEMENTS)
+async def test_a_statement_without_its_guard_is_caught(
+    postgres: PostgresNextRowBench, monkeypatch: pytest.MonkeyPatch, statement: str, guard: str, check: str
+) -> None:
+    text = query(statement)
+    assert guard in text
+    parameter = next((part for part in ("$1", "$3") if part in guard), None)
+    typed = {"$1": " and $1::uuid is not null", "$3": "$3::text is not null and"}
+    broken = text.replace(guard, typed[parameter] if parameter else "")
+    monkeypatch.setattr(postgres_database, "query", lambda name: broken if name == statement else query(name))
+    with pytest.raises(_CAUGHT):
+        await CHECKS[check](postgres)
+
+
+async def never_waits(_self: ZoneDataUpgrade, _state: ZoneDataState, _others: frozenset[str]) -> None:
+    """The twin that forgets nothing of what was done when another release turns up."""
+
+
+def always_anew(*_args: object) -> bool:
+    return False
+
+
+def fired_is_forgotten(
+    plan: Any, _slot: datetime | None, last_slot: datetime | None, _since: datetime, now: datetime
+) -> datetime | None:
+    return tasks_module.next_slot(plan, now if last_slot is None else max(now, last_slot))
+
+
+TWINS: dict[str, tuple[object, str, object, str]] = {
+    "the record is not voided": (
+        ZoneDataUpgrade,
+        "_wait",
+        never_waits,
+        "what_an_older_executor_planned_meanwhile_is_looked_at_again",
+    ),
+    "rows that stand are replaced": (tasks_module, "stands", always_anew, "other_rows_are_left_alone"),
+    "by the plain rule": (tasks_module, "slot_by_new_rules", fired_is_forgotten, "what_has_fired_is_not_fired_again"),
+    "late is lost": (
+        tasks_module,
+        "slot_by_new_rules",
+        fired_is_forgotten,
+        "what_the_new_rules_say_has_passed_is_late_not_lost",
+    ),
+}
+
+
+@pytest.mark.parametrize("twin", TWINS)
+async def test_a_broken_twin_is_caught(memory: MemoryNextRowBench, monkeypatch: pytest.MonkeyPatch, twin: str) -> None:
+    where, name, instead, check = TWINS[twin]
+    monkeypatch.setattr(where, name, instead)
+    if name == "stands":
+        monkeypatch.setattr(zone_data_module, name, instead)
+    with pytest.raises(_CAUGHT):
+        await CHECKS[check](memory)
+
+
+async def test_a_replant_that_keeps_the_plan_version_is_caught(
+    memory: MemoryNextRowBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replant = Tasks.replant
+
+    async def keeps(self: Tasks, tenant_id: UUID, task_id: UUID) -> bool:
+        before = memory.database.tasks[task_id]
+        done = await replant(self, tenant_id, task_id)
+        memory.database.tasks[task_id] = before
+        return done
+
+    monkeypatch.setattr(Tasks, "replant", keeps)
+    with pytest.raises(AssertionError):
+        await check_rows_an_hour_off_are_corrected(memory)
