@@ -138,6 +138,8 @@ def report(options: Options, found: Pairs, flat: Sequence[float], lost: int, run
         "pairs": len(found.few),
         "few_idle_ms": _ms(statistics.median(found.few)),
         "many_idle_ms": _ms(statistics.median(found.many)),
+        "few_idle_best_ms": _ms(min(found.few)),
+        "many_idle_best_ms": _ms(min(found.many)),
         "runs_per_second_beside_few": round(rate),
         "runs_per_second_beside_many": round(runs / statistics.median(found.many)),
         "first_after_checkpoint_ms": _ms(found.after_checkpoint),

@@ -32,6 +32,8 @@ from tocsin.common.ids import Ids
 LEAD_SECONDS = 3
 """From the seeding of tasks to their first slot: longer than a sweep's turn of two seconds."""
 
+BEHIND_SECONDS = 0.2
+
 _SHOWN = 10
 """Lines of the executors' warnings that are shown."""
 
@@ -41,13 +43,15 @@ DRAIN_SECONDS = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one load. `arrived` calls came between its first slot and its end; `processor` gives
-    processor seconds by part, `wal_bytes` and `commits` what the database wrote, over `elapsed` seconds."""
+    """What became of one load. `arrived` calls came between its first slot and its end, `behind` slots were first
+    called later than `BEHIND_SECONDS` after the end: a backlog that grew. `processor` gives processor seconds by
+    part, `wal_bytes` and `commits` what the database wrote, over `elapsed` seconds."""
 
     rate: int
     seconds: int
     judgement: Judgement
     arrived: int
+    behind: int
     processor: dict[str, float]
     wal_bytes: int
     commits: int
@@ -89,6 +93,7 @@ class Rig:
             seconds=seconds,
             judgement=judge(load.expected(), arrivals, await recorded(self.connection, load)),
             arrived=sum(1 for arrival in arrivals if first_at <= arrival.at < end_at),
+            behind=load.runs - len({(a.task_id, a.slot) for a in arrivals if a.at < end_at + BEHIND_SECONDS}),
             processor=processor,
             wal_bytes=after[0] - before[0],
             commits=after[1] - before[1],

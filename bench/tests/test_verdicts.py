@@ -15,12 +15,13 @@ CLEAN = Judgement(
 )
 
 
-def outcome(rate: int, judgement: Judgement = CLEAN) -> Outcome:
+def outcome(rate: int, judgement: Judgement = CLEAN, behind: int = 0) -> Outcome:
     return Outcome(
         rate=rate,
         seconds=10,
         judgement=judgement,
         arrived=10 * rate,
+        behind=behind,
         processor={"executors": 5.0},
         wal_bytes=1_000_000,
         commits=100,
@@ -44,6 +45,11 @@ def test_a_step_that_was_not_held_ends_the_climb(judgement: Judgement) -> None:
     found = verdict([outcome(1000), outcome(2000, judgement), outcome(3000)])
     assert found is not None
     assert found.rate == 1000
+
+
+def test_a_backlog_at_the_end_is_not_held_however_short_the_delays() -> None:
+    assert verdict([outcome(3000, behind=2)]) is not None
+    assert verdict([outcome(3000, behind=3)]) is None
 
 
 def test_one_late_run_in_a_hundred_is_held() -> None:

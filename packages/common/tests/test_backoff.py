@@ -20,6 +20,8 @@ def power_first(failures: int, *, base: float, factor: float, cap: float) -> flo
 
 def holds(ceiling_of: Ceiling) -> bool:
     """Case B39: large attempts, a large factor."""
+    if not 0.01 < ceiling_of(155, base=1.1e-308, factor=98.0, cap=2.0) < 0.1:  # the power alone is out of range
+        return False
     for exponent in (46, 47, 1023, 1024, 100_000):
         for factor in (2.0, 1e9):
             value = ceiling_of(exponent + 1, base=1.0, factor=factor, cap=3600.0)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -88,13 +89,13 @@ class Script:
         )
         return self.trace
 
-    async def _tenant_of(self, executor: Executor, **changes: object) -> Tenant:
+    async def _tenant_of(self, executor: Executor, **changes: Any) -> Tenant:
         while True:
             tenant = await self.bench.a_tenant(**changes)
             if tenant.shard in executor.owner.ownership.shards:
                 return tenant
 
-    async def _task(self, name: str, tenant: Tenant, every: int, **plan: object) -> Task:
+    async def _task(self, name: str, tenant: Tenant, every: int, **plan: Any) -> Task:
         task = await self.bench.a_task(tenant, schedule=self.bench.every(every), **plan)
         self.names[task.id] = name
         return task

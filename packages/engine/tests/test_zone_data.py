@@ -13,6 +13,7 @@ import pytest
 from engine_bench import EngineBench
 from next_row_bench import DAY, HOUR, SECOND, MemoryNextRowBench, NextRowBench, PostgresNextRowBench, insert
 from tocsin.common import tasks as tasks_module
+from tocsin.common.clock import PARKED
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.models import CronSchedule, Kind, TaskState
 from tocsin.common.store.memory.tasks import MemoryTaskTransaction
@@ -22,12 +23,16 @@ from tocsin.common.store.postgres.queries import query
 from tocsin.common.store.postgres.tasks import PostgresTaskTransaction
 from tocsin.common.store.rows import SkipReason, Task
 from tocsin.common.tasks import Tasks
+from tocsin.common.time.schedule import next_slot
 from tocsin.common.time.zones import zone
 from tocsin.engine import zone_data as zone_data_module
 from tocsin.engine.zone_data import ZoneDataConfig, ZoneDataUpgrade
 
 OLD, NEW = "2025b", "2026f"
 _CAUGHT = (AssertionError, ValueError)
+BLOCKED = """
+select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')
+"""
 
 Check = Callable[[NextRowBench], Awaitable[None]]
 
@@ -122,7 +127,7 @@ async def check_a_parked_row_of_an_active_task_stays(rows: NextRowBench) -> None
     task = await rows.a_task()
     row = await rows.next_row(task)
     await rows.take(row)
-    parked = replace(row, slot=None, due_at=tasks_module.PARKED)
+    parked = replace(row, slot=None, due_at=PARKED)
     await rows.put(parked)
     assert await replanted(upgrade(rows)) == 0
     assert await rows.next_row(task) == parked
@@ -324,7 +329,6 @@ async def test_counts_are_logged(memory: MemoryNextRowBench, caplog: pytest.LogC
 async def meet_a_begin(rows: PostgresNextRowBench) -> None:
     """A begin under way has taken the row; when it commits, its successor is what stands."""
     await planned_by(rows)
-    lease = await rows.a_lease(NEW)
     task = await rows.a_task()
     aged = await rows.age(task, -1)
     other = await asyncpg.connect(rows.url)
@@ -338,13 +342,11 @@ async def meet_a_begin(rows: PostgresNextRowBench) -> None:
             )
             await insert(other, planted)
             replanting = asyncio.create_task(upgrade(rows).run_once())
-            blocked = "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
-            while not await rows.admin.fetchval(blocked):
+            while not await rows.admin.fetchval(BLOCKED):
                 assert not replanting.done(), "it should have waited for the begin"
         counts = await replanting
     finally:
         await other.close()
-    assert lease
     assert await rows.next_rows(task) == [planted]
     assert counts == {"looked_at": 1, "replanted": 0, "failed": 0}
     assert (await rows.the_task(task.id)).plan_version == 1
@@ -443,7 +445,7 @@ def always_anew(*_args: object) -> bool:
 def fired_is_forgotten(
     plan: Any, _slot: datetime | None, last_slot: datetime | None, _since: datetime, now: datetime
 ) -> datetime | None:
-    return tasks_module.next_slot(plan, now if last_slot is None else max(now, last_slot))
+    return next_slot(plan, now if last_slot is None else max(now, last_slot))
 
 
 TWINS: dict[str, tuple[object, str, object, str]] = {

@@ -8,13 +8,13 @@ from uuid import UUID
 
 import pytest
 
-from pool_bench import START, PoolBench, ScriptedTransport, turns, until
+from pool_bench import START, PoolBench, hanging, late_connection, turns, until
 from tocsin.common.clock import DatabaseClock, ManualClock
 from tocsin.common.models import TaskState
 from tocsin.common.states import RunState
-from tocsin.common.store.rows import Begun, Outcome
+from tocsin.common.store.rows import Outcome
 from tocsin.executor import pool as module
-from tocsin.executor.pool import VOUCHED_SECONDS, CallPool, clean
+from tocsin.executor.pool import VOUCHED_SECONDS, CallPool
 from tocsin.executor.transport.port import Failure, Gate, OutgoingRequest, Response
 
 # --- never early ----------------------------------------------------------------------------------------------------
@@ -170,18 +170,6 @@ async def test_the_check_catches_a_pool_that_does_not_look_at_its_lease() -> Non
 # --- what the begin read, and for how long it holds -------------------------------------------------------------------
 
 
-async def late_connection(bench: PoolBench, seconds: float = 0.3) -> Begun:
-    """A call whose connection opens so long after its begin was sent."""
-
-    async def slow_connect(request: OutgoingRequest, gate: Gate) -> Response:
-        bench.clock.advance(seconds)
-        await gate.ready()
-        return bench.transport.answer(request, gate)
-
-    bench.transport.script = slow_connect
-    return bench.a_run()
-
-
 @pytest.mark.parametrize(("seconds", "asked"), [(VOUCHED_SECONDS - 0.01, 0), (VOUCHED_SECONDS + 0.01, 1)])
 async def test_a_call_asks_again_if_it_could_not_start_within_a_quarter_second(
     bench: PoolBench, seconds: float, asked: int
@@ -265,171 +253,6 @@ async def test_what_the_engine_sends_back_goes_back_without_a_call(bench: PoolBe
     assert completion is None
     assert bench.pending(run) == again
     assert bench.transport.calls == 0
-
-
-# --- cancelling -----------------------------------------------------------------------------------------------------
-
-
-async def test_an_aborted_run_that_waits_makes_no_connection(bench: PoolBench) -> None:
-    run = bench.a_run(due_in=5)
-    bench.submit(run)
-    bench.pool.abort(run.run_id)
-    await bench.advance(5)
-    ((_, completion, _),) = await bench.done()
-    assert completion is not None
-    assert (completion.outcome, completion.state, completion.sent) == (Outcome.CANCELLED, RunState.CANCELLED, False)
-    assert bench.transport.calls == 0
-
-
-class CancelsAtOnce(CallPool):
-    """Broken: cancels the call's task, though it may not have come to its first step."""
-
-    def abort(self, run_id: UUID) -> None:
-        call = self._calls.get(run_id)
-        if call is not None:
-            call.aborted = True
-            if call.task is not None:
-                call.task.cancel()
-
-
-async def abort_before_the_first_step(bench: PoolBench) -> bool:
-    """The timer has fired, and the call's task has not run yet. Whether the run ends."""
-    run = bench.a_run(due_in=5)
-    bench.submit(run)
-    bench.clock.advance(5)
-    bench.pool._timers.fire()
-    bench.pool.abort(run.run_id)
-    await turns(200)
-    return bool(bench.listener.released_runs)
-
-
-async def test_an_abort_before_the_calls_first_step_loses_no_run(bench: PoolBench) -> None:
-    assert await abort_before_the_first_step(bench)
-    assert bench.transport.calls == 0
-
-
-async def test_the_check_catches_an_abort_that_cancels_at_once() -> None:
-    bench = PoolBench(CancelsAtOnce)
-    assert not await abort_before_the_first_step(bench)
-    await bench.pool.close()
-
-
-async def hanging(transport: ScriptedTransport, *, sent: bool) -> asyncio.Event:
-    """A call that hangs once its request is out, or before that. The event: it hangs."""
-    hangs = asyncio.Event()
-
-    async def script(request: OutgoingRequest, gate: Gate) -> Response:
-        if sent:
-            transport.answer(request, gate)
-        hangs.set()
-        await asyncio.Event().wait()
-        raise AssertionError
-
-    transport.script = script
-    return hangs
-
-
-@pytest.mark.parametrize("sent", [False, True])
-async def test_an_aborted_call_is_recorded_as_sent_if_it_was(bench: PoolBench, sent: bool) -> None:
-    hangs = await hanging(bench.transport, sent=sent)
-    run = bench.a_run()
-    bench.submit(run)
-    await hangs.wait()
-    bench.pool.abort(run.run_id)
-    bench.pool.abort(run.run_id)  # told twice
-    ((_, completion, again),) = await bench.done()
-    assert completion is not None
-    assert (completion.outcome, completion.state, completion.sent) == (Outcome.CANCELLED, RunState.CANCELLED, sent)
-    assert again is None
-
-
-async def test_a_second_abort_does_not_disturb_the_closing_of_the_first(bench: PoolBench) -> None:
-    closing, closed = asyncio.Event(), []
-
-    async def closes_slowly(request: OutgoingRequest, gate: Gate) -> Response:
-        bench.transport.answer(request, gate)
-        try:
-            await asyncio.Event().wait()
-        finally:
-            closing.set()
-            await turns(5)
-            closed.append(True)
-        raise AssertionError
-
-    bench.transport.script = closes_slowly
-    run = bench.a_run()
-    bench.submit(run)
-    await until(lambda: bench.transport.sent)
-    bench.pool.abort(run.run_id)
-    await closing.wait()
-    bench.pool.abort(run.run_id)
-    await bench.done()
-    assert closed == [True]
-
-
-async def test_an_abort_while_it_asks_whether_it_still_holds(bench: PoolBench) -> None:
-    run = await late_connection(bench)
-    asking, go_on = asyncio.Event(), asyncio.Event()
-    recheck = bench.runs.recheck
-
-    async def slow(*args: Any) -> Any:
-        asking.set()
-        await go_on.wait()
-        return await recheck(*args)
-
-    bench.runs.recheck = slow  # type: ignore[method-assign,assignment]
-    bench.submit(run)
-    await asking.wait()
-    bench.pool.abort(run.run_id)
-    ((_, completion, _),) = await bench.done()
-    go_on.set()
-    assert completion is not None
-    assert (completion.outcome, completion.sent) == (Outcome.CANCELLED, False)
-    assert bench.transport.sent == []
-    await turns()
-
-
-async def test_an_abort_of_an_unknown_or_ended_run_changes_nothing(bench: PoolBench) -> None:
-    run = bench.a_run()
-    bench.pool.abort(UUID(int=1))
-    bench.submit(run)
-    await bench.done()
-    bench.pool.abort(run.run_id)
-    assert bench.history(run)[0].state is RunState.SUCCEEDED
-
-
-# --- faults of our own ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("sent", [False, True])
-async def test_an_exception_inside_the_transport_is_a_failed_attempt(bench: PoolBench, sent: bool) -> None:
-    async def breaks(request: OutgoingRequest, gate: Gate) -> Response:
-        if sent:
-            bench.transport.answer(request, gate)
-        raise KeyError("inside")
-
-    bench.transport.script = breaks
-    run = bench.a_run()
-    bench.submit(run)
-    ((_, completion, again),) = await bench.done()
-    assert completion is not None
-    assert (completion.outcome, completion.sent) == (Outcome.PROTOCOL_ERROR, sent)
-    assert completion.error == "internal fault: KeyError"
-    assert again is not None
-
-
-async def test_a_secret_that_cannot_be_used_is_a_failed_attempt(bench: PoolBench) -> None:
-    run = bench.a_run()
-    bench.submit(run, secrets=("not base64!",))
-    ((_, completion, again),) = await bench.done()
-    assert completion is not None
-    assert (completion.outcome, completion.sent) == (Outcome.PROTOCOL_ERROR, False)
-    assert again is not None
-    assert bench.transport.calls == 0
-
-
-def test_texts_are_cleaned_for_the_store() -> None:
-    assert clean("a\0b\ud800c" + "x" * 1000) == "a\ufffdb?c" + "x" * 495
 
 
 # --- back-pressure and stopping ---------------------------------------------------------------------------------------

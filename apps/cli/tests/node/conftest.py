@@ -41,19 +41,23 @@ async def endpoint() -> AsyncIterator[Endpoint]:
 
 
 @pytest.fixture
-async def bench(database_url: str, endpoint: Endpoint, points: CrashPoints) -> AsyncIterator[NodeBench]:
-    made = NodeBench(database_url, endpoint, points)
+async def network(database_url: str) -> AsyncIterator[Network]:
+    """A way to the test's database that can fail."""
+    parts = urlsplit(database_url)
+    assert parts.hostname is not None
+    made = Network((parts.hostname, parts.port or 5432))
     await made.open()
     yield made
     await made.close()
 
 
 @pytest.fixture
-async def network(database_url: str) -> AsyncIterator[Network]:
-    """A way to the test's database that can fail."""
-    parts = urlsplit(database_url)
-    assert parts.hostname is not None
-    made = Network((parts.hostname, parts.port or 5432))
+async def bench(
+    database_url: str, endpoint: Endpoint, points: CrashPoints, network: Network
+) -> AsyncIterator[NodeBench]:
+    """Nodes end before the network that some of them use."""
+    assert network.port
+    made = NodeBench(database_url, endpoint, points)
     await made.open()
     yield made
     await made.close()

@@ -49,7 +49,7 @@ def test_a_whole_chain_has_no_fault() -> None:
 
 
 def test_a_missing_slot_is_a_gap() -> None:
-    assert chain_faults(replace(WHOLE, history=WHOLE.history[:3] + WHOLE.history[4:]))[0].startswith("gap")
+    assert chain_faults(replace(WHOLE, history=[*WHOLE.history[:3], *WHOLE.history[4:]]))[0].startswith("gap")
     assert chain_faults(replace(WHOLE, running=[]))[0].startswith("gap")
 
 

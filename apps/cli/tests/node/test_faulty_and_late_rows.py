@@ -1,13 +1,17 @@
 """B3: definitions that nobody can read. B25 and B26: next rows from days and years ago."""
 
+from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
+from uuid import UUID
 
 import pytest
 
 from node_bench import SECOND, NodeBench, every
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.models import CronSchedule, Misfire
-from tocsin.common.store.rows import Task
+from tocsin.common.store.postgres.tasks import PostgresTasks
+from tocsin.common.store.rows import Task, Tenant
 
 NEVER = """{"schedule": {"kind": "cron", "cron": "0 0 30 2 *", "zone": "UTC"}}"""
 
@@ -27,29 +31,33 @@ async def state_of(bench: NodeBench, task: Task) -> str:
     return str((await bench.fetch("select state from tasks where id = $1", task.id))[0]["state"])
 
 
-async def test_b3_a_row_that_cannot_be_read_marks_its_own_task_and_stops_no_other(bench: NodeBench) -> None:
-    tenant = await bench.a_tenant()
-    good = await bench.a_task(tenant, "/good")
+async def bad_tasks(bench: NodeBench, tenant: Tenant) -> list[Task]:
+    """Two tasks with due slots, spoiled by hand: a schedule that can never fire, and a call that cannot be read."""
     bad = [await bench.a_task(tenant, path) for path in ("/cron", "/call")]
-    originals = [await bench.fetch("select plan, call from tasks where id = $1", task.id) for task in bad]
     await bench.execute("update tasks set plan = $2 where id = $1", bad[0].id, NEVER)
     await bench.execute("""update tasks set call = '{"url": 7}' where id = $1""", bad[1].id)
     for task in bad:
         await make_due(bench, task, timedelta(0))
+    return bad
+
+
+async def test_b3_a_row_that_cannot_be_read_marks_its_own_task_and_stops_no_other(bench: NodeBench) -> None:
+    tenant = await bench.a_tenant()
+    good = await bench.a_task(tenant, "/good")
+    bad = await bad_tasks(bench, tenant)
     bench.start()
     for task in bad:
-        await bench.until(lambda task=task: is_faulty(bench, task), f"{task.name} is faulty")
-        await bench.until(lambda task=task: parked(bench, task), f"{task.name} is parked")
+        await bench.until(partial(is_faulty, bench, task), f"{task.name} is faulty")
+        await bench.until(partial(parked, bench, task), f"{task.name} is parked")
         (skip,) = (await bench.rows(task)).history
         assert (skip["state"], skip["reason"], skip["sent"]) == ("skipped", "faulty", False)
         with pytest.raises(FaultyDefinitionError):
             await bench.edit_url(task, "/mended")
     await bench.endpoint.until_seen("/good", 2)
     assert {request.path for request in bench.endpoint.seen} == {"/good"}
-    for task, (original,) in zip(bad, originals, strict=True):
-        await bench.execute(
-            "update tasks set plan = $2, call = $3 where id = $1", task.id, original["plan"], original["call"]
-        )
+    for task in bad:
+        plan, call = task.plan.model_dump_json(), task.call.model_dump_json()
+        await bench.execute("update tasks set plan = $2, call = $3 where id = $1", task.id, plan, call)
     await bench.edit_url(bad[0], "/mended")
     await bench.tasks.resume(tenant.id, bad[1].id)
     await bench.endpoint.until_seen("/mended")
@@ -57,6 +65,27 @@ async def test_b3_a_row_that_cannot_be_read_marks_its_own_task_and_stops_no_othe
     assert [await state_of(bench, task) for task in bad] == ["active", "active"]
     await bench.quiet(good, *bad)
     await bench.check(good, *bad)
+
+
+async def test_b3_a_reader_that_one_bad_row_stops_is_caught(bench: NodeBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The broken twin: definitions are read together or not at all."""
+    whole = PostgresTasks.definitions
+
+    async def all_or_nothing(
+        store: PostgresTasks, task_ids: Sequence[UUID]
+    ) -> tuple[list[Task], list[FaultyDefinitionError]]:
+        tasks, faulty = await whole(store, task_ids)
+        if faulty:
+            raise faulty[0]
+        return tasks, faulty
+
+    tenant = await bench.a_tenant()
+    await bench.a_task(tenant, "/good")
+    await bad_tasks(bench, tenant)
+    monkeypatch.setattr(PostgresTasks, "definitions", all_or_nothing)
+    bench.start()
+    with pytest.raises(AssertionError):
+        await bench.endpoint.until_seen("/good", within=1.5)
 
 
 async def is_faulty(bench: NodeBench, task: Task) -> bool:
@@ -81,7 +110,7 @@ async def test_b25_three_days_behind_is_bounded_work_and_then_on_time(bench: Nod
     bench.start()
     catchups = {Misfire.SKIP: 0, Misfire.FIRE_ONCE: 1, Misfire.FIRE_ALL: 5}
     for misfire, task in tasks.items():
-        await bench.until(lambda task=task: caught_up(bench, task), f"{task.name} has caught up")
+        await bench.until(partial(caught_up, bench, task), f"{task.name} has caught up")
         rows = await bench.rows(task)
         (skip,) = rows.ended("skipped")
         assert skip["skip_exact"]

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 
 from node_bench import Node, NodeBench
 from scripted_endpoint import Request
@@ -54,8 +55,11 @@ async def test_rule_13_a_drain_lets_what_is_in_flight_end(bench: NodeBench) -> N
     draining = asyncio.create_task(node.drain())
     await bench.until(lambda: node.executor.status.shards == 0, "the shards are given away")
     assert not draining.done()
+    lease_id = node.lease_id
     release.set()
     assert await draining
+    (lease,) = await bench.fetch("select expired_at from leases where id = $1", lease_id)
+    assert lease["expired_at"] is not None, "the lease was left to run out"
     (row,) = await bench.until_ended(run_id)
     assert (row["state"], row["fence"]) == ("succeeded", 1)
     assert len(bench.endpoint.seen) == 1
@@ -122,7 +126,7 @@ async def test_b31_promise_3_a_node_may_die_at_any_point(bench: NodeBench) -> No
     }
     await bench.until(lambda: sum(n.executor.status.tenants for n in victims.values()) == len(DEATHS), "all are served")
     for point, node in victims.items():
-        bench.points.at(point, point, lambda node=node: die(node))
+        bench.points.at(point, point, partial(die, node))
     runs = {point: await bench.run_now(task) for point, task in tasks.items()}
     await bench.until_ended(*runs.values())
     for point, run_id in runs.items():

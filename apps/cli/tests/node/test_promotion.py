@@ -13,13 +13,16 @@ from tocsin.common.clock import SystemClock
 from tocsin.common.ids import lane_of
 from tocsin.common.service import Service
 from tocsin.common.telemetry.meter import MemoryMeter
-from tocsin.engine.supervisor import Supervisor, SupervisorConfig
+from tocsin.common.time.zones import zone_data_version
+from tocsin.engine.supervisor import Supervisor
+from tocsin.engine.zone_data import ZoneDataConfig, ZoneDataUpgrade
 
 
 @asynccontextmanager
 async def supervised(bench: NodeBench) -> AsyncIterator[NodeCells]:
     cells = NodeCells(bench)
-    supervisor = Supervisor(bench.store, cells, SystemClock(), MemoryMeter(), SupervisorConfig())
+    zone_data = ZoneDataUpgrade(bench.store.next_rows, bench.tasks, ZoneDataConfig(zone_data_version()))
+    supervisor = Supervisor(bench.store, cells, SystemClock(), MemoryMeter(), zone_data)
     service = Service("supervisor", supervisor.run_once, 0.05)
     running = asyncio.create_task(service.run())
     try:

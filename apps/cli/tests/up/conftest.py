@@ -27,7 +27,7 @@ def demo(home: Path) -> Iterator[UpProcess]:
     """A running `up --demo`; the module's last test may end it."""
     data_dir = home / "data dir"
     with nothing_left(data_dir) as started:
-        up = UpProcess(data_dir, "--demo")
+        up = UpProcess(data_dir, "--demo", TOCSIN_EGRESS_ALLOW="10.1.2.3/32:80", RAY_ADDRESS="127.0.0.1:9")
         started.append(up)
         up.serving()
         yield up

@@ -72,7 +72,8 @@ def test_one_screen_says_what_runs_where(demo: UpProcess) -> None:
     assert demo.said(r"Ray +http://127\.0\.0\.1:(\d+) +pid \d+")[1] == str(demo.dashboard_port)
     demo.said(rf"PostgreSQL .* pid \d+ +data: {demo.data_dir}")
     demo.said(r"Endpoint +http://127\.0\.0\.1:\d+ +pid \d+")
-    demo.said(r"curl .*demo-key.*/v1/tasks")
+    demo.said(rf"^  KEY=\$\(cat '{demo.data_dir}/demo-key'\)$")
+    demo.said(r'^  curl -s -H "Authorization: Bearer \$KEY" http://127\.0\.0\.1:\d+/v1/tasks$')
     demo.said(r"every 2 s: due .*, started .*, delay \d+\.\d ms, attempt 1, succeeded 200", SECONDS)
 
 
@@ -104,6 +105,12 @@ def test_secrets_are_in_private_files_only(demo: UpProcess) -> None:
     arguments = " ".join(word for process in demo.descendants() for word in process.cmdline())
     assert "raylet" in arguments
     assert [name for name, secret in secrets.items() if secret in arguments] == []
+
+
+def test_the_endpoint_is_allowed_beside_what_the_operator_allows(demo: UpProcess) -> None:
+    port = demo.said(r"Endpoint +http://127\.0\.0\.1:(\d+)")[1]
+    environment = demo.child("tocsin.cli.up.ray_keeper").environ()
+    assert environment["TOCSIN_EGRESS_ALLOW"] == f"10.1.2.3/32:80,127.0.0.1/32:{port}"
 
 
 def test_only_loopback_is_listened_on(demo: UpProcess) -> None:

@@ -82,7 +82,7 @@ def test_a_second_signal_kills_what_does_not_stop(home: Path) -> None:
         first = CLOCK.monotonic()
         up.signal(signal.SIGTERM)  # `timeout` and `uv run` send one wish twice
         eventually(lambda: CLOCK.monotonic() > first + 1.5, 5.0, "another wish")
-        assert up.process.poll() is None
+        assert up.process.poll() is None, up.output
         up.signal(signal.SIGTERM)
         assert up.ended(STOP_SECONDS) == 130
 

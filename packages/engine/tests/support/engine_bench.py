@@ -146,6 +146,16 @@ class FaultyRuns(MemoryRuns):
             await super().begin(*late)
 
 
+async def a_due_task(bench: "EngineBench", **plan: Any) -> Task:
+    """A task whose first slot is due now, known to the owner."""
+    schedule = plan.setdefault("schedule", bench.every(60))
+    task = await bench.a_task(**plan)
+    await bench.advance(schedule.every_seconds)
+    await bench.first.own()
+    await bench.first.read()
+    return task
+
+
 class EngineBench:
     """One executor, by default. `executor()` makes another over the same tables."""
 

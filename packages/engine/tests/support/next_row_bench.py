@@ -1,4 +1,4 @@
-"""Stores under the Supervisor's services, with a hand in their tables: rows as an older release planned them, and faults."""
+"""Stores under the Supervisor's services, with a hand in their tables: an older release's rows, and faults."""
 
 import itertools
 import random
@@ -64,10 +64,6 @@ class NextRowBench(ABC):
     async def spoil(self, task_id: UUID) -> None:
         """Puts in a definition by hand that cannot be read; its zone still can."""
 
-    @abstractmethod
-    async def forget_history(self, task_id: UUID) -> None:
-        """As retention does."""
-
     # what a test makes
 
     async def a_task(self, schedule: Schedule | None = None, **plan: Any) -> Task:
@@ -82,6 +78,12 @@ class NextRowBench(ABC):
             None,
         )
         return await self.the_task((await self.tasks.create(tenant.id, new)).task_id)
+
+    async def an_ended_task(self, **plan: Any) -> Task:
+        """A task that was edited to a plan without a slot to come; no slot of it was ever accounted for."""
+        task = await self.a_task()
+        spec = PlanSpec(**plan)
+        return await self.tasks.edit(task.tenant_id, task.id, lambda old, _now: replace(old, plan=spec))
 
     async def daily(self, zone: str = "Asia/Kolkata", hours: float = 11) -> CronSchedule:
         local = (await self.now() + hours * HOUR).astimezone(ZoneInfo(zone))
@@ -198,9 +200,6 @@ class MemoryNextRowBench(NextRowBench):
     async def spoil(self, task_id: UUID) -> None:
         self.database.unreadable[task_id] = "schedule.cron: put in by hand"
 
-    async def forget_history(self, task_id: UUID) -> None:
-        self.database.history = {key: row for key, row in self.database.history.items() if row.task_id != task_id}
-
 
 class PostgresNextRowBench(NextRowBench):
     def __init__(self, url: str) -> None:
@@ -238,9 +237,6 @@ class PostgresNextRowBench(NextRowBench):
 
     async def spoil(self, task_id: UUID) -> None:
         await self.admin.execute("update tasks set plan = plan - 'overlap' || '{\"spread\": 1}' where id = $1", task_id)
-
-    async def forget_history(self, task_id: UUID) -> None:
-        await self.admin.execute("delete from history where task_id = $1", task_id)
 
 
 async def insert(connection: "asyncpg.Connection[asyncpg.Record]", row: Pending) -> None:

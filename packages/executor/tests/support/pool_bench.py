@@ -82,6 +82,21 @@ class ScriptedTransport:
         self.closed = True
 
 
+async def hanging(transport: ScriptedTransport, *, sent: bool) -> asyncio.Event:
+    """A call that hangs once its request is out, or before that. The event: it hangs."""
+    hangs = asyncio.Event()
+
+    async def script(request: OutgoingRequest, gate: Gate) -> Response:
+        if sent:
+            transport.answer(request, gate)
+        hangs.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    transport.script = script
+    return hangs
+
+
 class FaultyRuns(MemoryRuns):
     """The path of a run with faults: `away` refuses a statement, `lost` loses its answer, so many times."""
 
@@ -225,3 +240,15 @@ class PoolBench:
 
     def history(self, run: Begun) -> list[HistoryRow]:
         return [row for row in self.database.history.values() if row.run_id == run.run_id]
+
+
+async def late_connection(bench: PoolBench, seconds: float = 0.3) -> Begun:
+    """A call whose connection opens so long after its begin was sent."""
+
+    async def slow_connect(request: OutgoingRequest, gate: Gate) -> Response:
+        bench.clock.advance(seconds)
+        await gate.ready()
+        return bench.transport.answer(request, gate)
+
+    bench.transport.script = slow_connect
+    return bench.a_run()

@@ -48,6 +48,11 @@ class Network:
     _passing: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
+    @property
+    def sprung(self) -> bool:
+        """Whether the trap has had its line."""
+        return self.trap is None
+
     def swallow(self) -> None:
         """From now on nothing arrives, in either direction, and nobody is told."""
         self._passing.clear()

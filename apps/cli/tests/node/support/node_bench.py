@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -25,8 +25,6 @@ from tocsin.common.store.postgres.wakeups import queue_payload
 from tocsin.common.store.rows import Task, Tenant
 from tocsin.common.tasks import NewTask, Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
-
-T = TypeVar("T")
 
 TTL = 2.0
 SECOND = timedelta(seconds=1)
@@ -251,16 +249,17 @@ class NodeBench:
             rows = await self.fetch(sql, list(run_ids))
             return rows if len(rows) >= len(run_ids) else []
 
-        return await self.until(ended, f"{len(run_ids)} runs have ended", within)
+        rows: list[asyncpg.Record] = await self.until(ended, f"{len(run_ids)} runs have ended", within)
+        return rows
 
     async def until(
         self,
-        condition: Callable[[], T | Awaitable[T]],
+        condition: Callable[[], object],
         what: str,
         within: float = PATIENCE,
         explain: Callable[[], object] = lambda: "",
-    ) -> T:
-        """Asks again and again, until the answer is true."""
+    ) -> Any:
+        """Asks again and again until the answer, awaited if it must be, is true; says it."""
         deadline = self.clock.monotonic() + within
         while True:
             found = condition()

@@ -3,6 +3,9 @@
 import math
 import random
 
+_LARGEST_POWER = 700.0
+"""Of e, that a float holds."""
+
 
 def ceiling(failures: int, *, base: float, factor: float, cap: float) -> float:
     """The longest delay, in seconds, after so many failures (1 or more): `min(cap, base * factor ** (failures - 1))`.
@@ -17,8 +20,11 @@ def ceiling(failures: int, *, base: float, factor: float, cap: float) -> float:
         return cap
     if factor <= 1 or exponent == 0:
         return base
-    if exponent * math.log(factor) >= math.log(cap / base):
+    growth = exponent * math.log(factor)
+    if growth >= math.log(cap) - math.log(base):
         return cap
+    if growth > _LARGEST_POWER:  # of a base so small that the product is not
+        return min(cap, math.exp(math.log(base) + growth))
     return min(cap, base * factor**exponent)
 
 

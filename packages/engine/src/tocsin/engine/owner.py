@@ -100,6 +100,7 @@ class Owner:
         self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader)
         self._judge = Judge(store.leases, self.lease, process, meter)
         give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock)
+        self._left = asyncio.Event()
         every = config.lease.every
         self._begin_service = Service("begin", self.beginner.run_once, config.begin_every)
         self._read_service = Service("read", self._read_once, config.read_every)
@@ -128,6 +129,7 @@ class Owner:
             for task in done:
                 if (error := task.exception()) is not None:
                     raise error
+            await self._left.wait()  # whoever runs this closes the store next
         finally:
             for task in tasks:
                 task.cancel()
@@ -156,6 +158,8 @@ class Owner:
                 await self._store.leases.leave(self.lease.id)
         except (TimeoutError, StoreUnavailableError):
             log.warning("lease %s could not be ended; it will run out", self.lease.id)
+        finally:
+            self._left.set()
         return finished
 
     async def _read_once(self) -> dict[str, int]:

@@ -136,7 +136,7 @@ class Completer:
         try:
             await self._runs.complete(self._lease_id, [minimal(completion)])
         except RowRefusedError:
-            log.exception("run %s: not even its outcome can be stored; it will be given back as lost", run.run_id)
+            log.exception("run %s: not even its outcome can be stored; it will be put back", run.run_id)
 
     async def _insist(self, write: Callable[[], Awaitable[None]]) -> None:
         pause = 0.05

@@ -13,12 +13,13 @@ from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.crashpoints import reach
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import planted_at
+from tocsin.common.states import RunState
 from tocsin.common.store.ports import RunStore
 from tocsin.common.store.rows import Begun, Completion, Outcome, returned
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import START_DELAY
 from tocsin.common.time.schedule import due_at
-from tocsin.executor.classify import Verdict, classify
+from tocsin.executor.classify import EndReason, Verdict, classify
 from tocsin.executor.completer import Completer, CompleterConfig
 from tocsin.executor.recheck import Rechecker
 from tocsin.executor.request import build_request
@@ -217,14 +218,22 @@ class CallPool:
         return result
 
     def _finish(self, call: _Call, result: Response | Failure) -> None:
-        run, task = call.order.run, call.order.task
+        run = call.order.run
         now = self._database_clock.now()
+        try:
+            verdict = self._verdict(call.order, result, now)
+        except Exception as error:  # the call was made: it is an attempt, whatever we make of it
+            log.exception("run %s of task %s: its end could not be judged", run.run_id, run.task_id)
+            verdict = _unjudged(call.order, error)
+        self._calls.pop(run.run_id, None)
+        self._completer.add(run, self._completion(call, result, verdict, now))
+
+    def _verdict(self, order: Order, result: Response | Failure, now: datetime) -> Verdict:
+        run, task = order.run, order.task
         first_due = planted_at(run.run_id)
         if run.slot is not None:
             first_due = max(first_due, due_at(task.plan, run.task_id, run.slot))
-        verdict = classify(result, task.call.retry, attempt=run.attempt, now=now, first_due=first_due, rng=self._rng)
-        self._calls.pop(run.run_id, None)
-        self._completer.add(run, self._completion(call, result, verdict, now))
+        return classify(result, task.call.retry, attempt=run.attempt, now=now, first_due=first_due, rng=self._rng)
 
     def _completion(self, call: _Call, result: Response | Failure, verdict: Verdict, now: datetime) -> Completion:
         run = call.order.run
@@ -267,6 +276,14 @@ class CallPool:
         if signer is None:
             signer = self._signers[secrets] = Signer(secrets)
         return signer
+
+
+def _unjudged(order: Order, error: Exception) -> Verdict:
+    """Due again after the longest back-off, as long as there are attempts."""
+    retry, text = order.task.call.retry, f"internal fault: {type(error).__name__}"
+    if order.run.attempt >= retry.max_attempts:
+        return Verdict(Outcome.PROTOCOL_ERROR, RunState.DEAD, reason=EndReason.MAX_ATTEMPTS, error=text)
+    return Verdict(Outcome.PROTOCOL_ERROR, None, retry_in=retry.cap_seconds, error=text)
 
 
 def clean(text: str) -> str:

@@ -14,6 +14,7 @@ from tocsin.common.models import EARLIEST, AtSchedule, PlanSpec
 from tocsin.common.time.schedule import due_at
 
 KEPT_LINES = 5_000
+IN_FLIGHT = "in flight"
 KEPT_DELAYS = 10_000
 
 
@@ -27,7 +28,7 @@ class Line:
     due: datetime | None
     arrived: datetime | None = None
     delay: float | None = None
-    outcome: str = "…"
+    outcome: str = IN_FLIGHT
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import logging
+import shlex
 from typing import Any
 
 from tocsin.cli.database import open_store
@@ -51,14 +52,15 @@ class Demo:
 
     def curl(self) -> list[str]:
         """Lines to try in another shell."""
-        key = f"-H \"Authorization: Bearer $(cat '{self._machine.options.demo_key}')\""
-        task = self._documents[0]["id"]
+        curl = 'curl -s -H "Authorization: Bearer $KEY"'
+        task = f"{self._base}/v1/tasks/{self._documents[0]['id']}"
         return [
-            "Try:",
-            f"  curl -s {key} {self._base}/v1/tasks",
-            f"  curl -s {key} {self._base}/v1/tasks/{task}/runs",
-            f"  curl -s {key} -X POST {self._base}/v1/tasks/{task}/run-now",
-            f"  curl -s {key} -X POST {self._base}/v1/tasks/{task}/pause",
+            "Try in another shell:",
+            f"  KEY=$(cat {shlex.quote(str(self._machine.options.demo_key))})",
+            f"  {curl} {self._base}/v1/tasks",
+            f"  {curl} {task}/runs",
+            f"  {curl} -X POST {task}/run-now",
+            f"  {curl} -X POST {task}/pause",
         ]
 
     async def watch(self) -> None:

@@ -100,12 +100,10 @@ class Child:
             self._process.stdin.close()
         return code
 
-    async def end_strays(self) -> None:
-        """Ends everything that the process has started and left behind."""
+    async def end_strays(self) -> int:
+        """Ends everything that the process has started and left behind; says how many there were."""
         sessions = [] if self._process is None else [self._process.pid]
-        count = await asyncio.to_thread(processes.end_all, self._marker, sessions)
-        if count:
-            log.info("%s: ended %d processes that it had left", self.name, count)
+        return await asyncio.to_thread(processes.end_all, self._marker, sessions)
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, and after `grace` seconds SIGKILL; returns when it and all that it started are gone."""

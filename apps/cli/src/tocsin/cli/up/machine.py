@@ -190,13 +190,14 @@ class Machine:
             if self._clock.monotonic() - since > _SETTLED_SECONDS:
                 pause = _FIRST_PAUSE
             log.warning("%s has ended (exit code %d); starting it again", child.name, code)
-            await child.end_strays()
+            if count := await child.end_strays():
+                log.info("ended %d processes that %s had left", count, child.name)
             await asyncio.sleep(pause)
             pause = min(_LONGEST_PAUSE, pause * 2)
-            await start()
             try:
+                await start()
                 await child.wait_ready()
-            except ChildError as error:
+            except (ChildError, OSError) as error:
                 log.warning("%s", error)
             else:
                 log.info("%s is back", child.name)

@@ -1,10 +1,12 @@
 """What a person sees of `up`: one screen on a terminal, lines elsewhere."""
 
+import asyncio
 import contextlib
 import logging
 import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from urllib.parse import urlsplit
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -14,8 +16,11 @@ from rich.text import Text
 from tocsin.cli.demo.figures import Figures, Line
 from tocsin.cli.up.machine import CELL, Machine
 
-_REFRESH_PER_SECOND = 2
-_SHOWN = 18
+_REFRESH_SECONDS = 0.5
+_LEAST, _MOST = 3, 18
+"""Runs shown."""
+
+_OTHER_LINES = 14
 
 
 class Screen:
@@ -25,7 +30,6 @@ class Screen:
         self._console = Console()
         self.live = self._console.is_terminal
         self.figures: Figures | None = None
-        self._curl: Sequence[str] = ()
 
     def say(self, text: str) -> None:
         """One line; a terminal that is gone is no error."""
@@ -36,22 +40,26 @@ class Screen:
                 print(text, flush=True)
 
     @contextlib.contextmanager
-    def showing(self, machine: Machine, curl: Sequence[str]) -> Iterator[None]:
-        """Shows what runs where until the block ends; a terminal's picture is kept up to date."""
-        self._curl = curl
+    def showing(self, machine: Machine, hints: Sequence[str]) -> Iterator[None]:
+        """Shows what runs where until the block ends, kept up to date on a terminal; and `hints`, once."""
+        for line in hints if self.live else [*_where(machine), *hints]:
+            self.say(line)
         if not self.live:
-            for line in [*_where(machine), *curl]:
-                self.say(line)
             yield
             return
-        with Live(
+        live = Live(
             get_renderable=lambda: self._picture(machine),
             console=self._console,
-            refresh_per_second=_REFRESH_PER_SECOND,
+            auto_refresh=False,  # its thread would read what the loop is changing
             redirect_stdout=False,
             redirect_stderr=False,
-        ):
-            yield
+        )
+        with live:
+            refreshing = asyncio.create_task(_refresh(live), name="refresh the screen")
+            try:
+                yield
+            finally:
+                refreshing.cancel()
 
     def line(self, line: Line) -> None:
         """A call's end, where nothing is live."""
@@ -69,9 +77,8 @@ class Screen:
     def _picture(self, machine: Machine) -> RenderableType:
         parts: list[RenderableType] = [Text("\n".join(_where(machine)))]
         if self.figures is not None:
-            parts += [_table(self.figures), Text(summary_line(self.figures), style="bold")]
-        if self._curl:
-            parts.append(Text("\n".join(self._curl), style="dim", no_wrap=True, overflow="ellipsis"))
+            room = max(_LEAST, min(_MOST, self._console.height - _OTHER_LINES))
+            parts += [_table(self.figures, room), Text(summary_line(self.figures), style="bold")]
         return Group(*parts)
 
 
@@ -90,6 +97,13 @@ class ScreenHandler(logging.Handler):
                 print(self.format(record), file=sys.stderr, flush=True)
 
 
+async def _refresh(live: Live) -> None:
+    while True:
+        with contextlib.suppress(OSError):
+            live.refresh()
+        await asyncio.sleep(_REFRESH_SECONDS)
+
+
 def summary_line(figures: Figures) -> str:
     """The percentiles of the start delay, as the endpoint saw it."""
     half, most = figures.percentile(0.5), figures.percentile(0.99)
@@ -101,7 +115,7 @@ def summary_line(figures: Figures) -> str:
 
 def _where(machine: Machine) -> list[str]:
     options = machine.options
-    postgres_port = machine.dsn.rpartition(":")[2]
+    postgres_port = urlsplit(machine.dsn).port
     lines = [
         "Tocsin runs on this machine; Ctrl-C drains and stops it, a second Ctrl-C kills it",
         f"  API         http://127.0.0.1:{options.port}  {_state(machine.api.ready, machine.api.pid)}",
@@ -125,14 +139,14 @@ def _state(serves: bool, pid: int | None) -> str:
     return f"pid {pid}" if serves and pid is not None else "starting"
 
 
-def _table(figures: Figures) -> Table:
+def _table(figures: Figures, count: int) -> Table:
     table = Table(expand=True, box=None, pad_edge=False)
     for name, justify in (
         *(("task", "left"), ("due", "left"), ("started", "left"), ("delay", "right")),
         *(("attempt", "right"), ("outcome", "left")),
     ):
         table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
-    for line in figures.newest(_SHOWN):
+    for line in figures.newest(count):
         table.add_row(
             line.task,
             _time(line.due),

@@ -145,17 +145,18 @@ class Database:
 
     @asynccontextmanager
     async def _connection(self) -> "AsyncIterator[asyncpg.pool.PoolConnectionProxy[asyncpg.Record]]":
-        if self._pool is None:
+        pool = self._pool
+        if pool is None:
             raise StoreUnavailableError("the pool is closed")
         try:
-            connection = await self._pool.acquire(timeout=self._timeout)
+            connection = await pool.acquire(timeout=self._timeout)
         except UNREACHABLE as error:
             raise StoreUnavailableError(_text(error)) from error
         try:
             yield connection
         finally:
             try:
-                await self._pool.release(connection, timeout=self._timeout)
+                await pool.release(connection, timeout=self._timeout)
             except _BROKEN:
                 _drop(connection)
 

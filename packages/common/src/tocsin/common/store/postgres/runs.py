@@ -26,6 +26,7 @@ from tocsin.common.store.rows import (
     Pending,
     QueuePage,
     Recheck,
+    Skip,
     begun_of,
     check_completions,
     check_items,
@@ -139,21 +140,25 @@ def pending_of(row: asyncpg.Record) -> Pending:
 
 
 def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
-    asked, plants, skips = [], [], []
-    for item in items:
-        run_id, s = item.row.run_id, item.skip
-        verdict = (
-            (False, None, None, None, None, None, None)
-            if s is None
-            else (True, s.first_slot, s.until_slot, s.previous_slot, s.count, s.exact, s.reason)
-        )
-        asked.append((run_id, item.row.fence, item.exclusive, *verdict))
-        plants += [(run_id, p.run_id, p.kind, p.due_at, p.slot, p.last_slot) for p in item.plants]
-        skips += [
-            (run_id, s.run_id, s.first_slot, s.until_slot, s.previous_slot, s.count, s.exact, s.reason)
-            for s in item.skips
-        ]
-    return [*columns(asked, 10), *columns(plants, 6), *columns(skips, 8)]
+    """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most begins
+    have no verdict but to run, and encoding their arguments is a good part of the work."""
+    plants = [(i.row.run_id, p.run_id, p.kind, p.due_at, p.slot, p.last_slot) for i in items for p in i.plants]
+    skips = [(i.row.run_id, s.run_id, *_skip_values(s)) for i in items for s in i.skips]
+    verdicts = [(i.skip is not None, *_skip_values(i.skip)) for i in items] if any(i.skip for i in items) else []
+    return [
+        [item.row.run_id for item in items],
+        [item.row.fence for item in items],
+        [item.exclusive for item in items] if any(item.exclusive for item in items) else [],
+        *columns(verdicts, 7),
+        *columns(plants, 6),
+        *columns(skips, 8),
+    ]
+
+
+def _skip_values(s: Skip | None) -> tuple[Any, ...]:
+    if s is None:
+        return (None,) * 6
+    return (s.first_slot, s.until_slot, s.previous_slot, s.count, s.exact, s.reason)
 
 
 def _completion_row(c: Completion) -> tuple[Any, ...]:
