@@ -34,8 +34,8 @@ async def database_minus_monotonic(bench: NodeBench, clock: Clock) -> tuple[floa
     return low, high
 
 
-@pytest.mark.parametrize("wrong_by", [0, 600, -600], ids=["", "a node 10 min ahead", "a node 10 min behind"])
-async def test_promise_8_one_call_at_the_instant_and_never_early(bench: NodeBench, wrong_by: int) -> None:
+@pytest.mark.parametrize("wrong_by", [600, -600], ids=["a node 10 min ahead", "a node 10 min behind"])
+async def test_promise_8_b35_one_call_at_the_instant_and_never_early(bench: NodeBench, wrong_by: int) -> None:
     tenant = await bench.a_tenant()
     bench.start(clock=WrongClock(wrong_by))
     at = await bench.soon()
@@ -43,7 +43,7 @@ async def test_promise_8_one_call_at_the_instant_and_never_early(bench: NodeBenc
     (request,) = await bench.endpoint.until_seen("/once")
     _, high = await database_minus_monotonic(bench, bench.clock)
     assert request.at + high >= at.timestamp(), "early"
-    assert request.at + high <= at.timestamp() + 0.5
+    assert request.at + high <= at.timestamp() + 1.0
     assert request.scheduled_for == at.strftime("%Y-%m-%dT%H:%M:%SZ")
     (row,) = await bench.until_ended(request.run_id)
     assert (row["state"], row["slot"], row["fence"]) == ("succeeded", at, 1)
@@ -70,7 +70,7 @@ async def lateness_of_slots(bench: NodeBench) -> list[float]:
 async def test_b29_promise_8_one_run_per_slot_each_on_its_second(bench: NodeBench) -> None:
     late = await lateness_of_slots(bench)
     assert min(late) >= 0
-    assert max(late) <= 0.5
+    assert max(late) <= 1.0
 
 
 async def test_promise_8_a_timer_that_is_10_ms_early_is_caught(

@@ -83,7 +83,7 @@ async def test_rule_3_a_call_that_does_not_check_again_is_caught(
     assert [request.path for request in bench.endpoint.seen] == ["/old"]
 
 
-@pytest.mark.parametrize("what", CHANGES[:3])
+@pytest.mark.parametrize("what", ["edit", "pause"])
 async def test_rule_3_in_the_last_100_ms_the_old_call_comes_at_its_instant_or_not_at_all(
     bench: NodeBench, what: str
 ) -> None:
@@ -98,4 +98,5 @@ async def test_rule_3_in_the_last_100_ms_the_old_call_comes_at_its_instant_or_no
     await change(bench, task, run_id, what)
     answered = bench.clock.monotonic()
     await bench.until_ended(run_id)
-    assert all(request.at - answered <= 0.25 for request in bench.endpoint.of("/old"))
+    on_its_way = 0.1
+    assert all(request.at - answered <= pool.VOUCHED_SECONDS + on_its_way for request in bench.endpoint.of("/old"))

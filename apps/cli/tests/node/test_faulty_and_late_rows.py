@@ -67,6 +67,25 @@ async def test_b3_a_row_that_cannot_be_read_marks_its_own_task_and_stops_no_othe
     await bench.check(good, *bad)
 
 
+async def test_rule_2_where_planning_fails_the_due_slot_runs_and_an_edit_mends_the_task(bench: NodeBench) -> None:
+    """A next row of a plan version that its task does not have: put in by hand, it can be planned by nobody."""
+    tenant = await bench.a_tenant()
+    good, bad = await bench.a_task(tenant, "/good"), await bench.a_task(tenant, "/bad")
+    await bench.execute("update tasks set plan_version = 7 where id = $1", bad.id)
+    await make_due(bench, bad, timedelta(0))
+    bench.start()
+    await bench.until(partial(is_faulty, bench, bad), "it is faulty")
+    await bench.until(partial(parked, bench, bad), "it is parked")
+    await bench.endpoint.until_seen("/bad")
+    await bench.endpoint.until_seen("/good", 2)
+    await bench.edit_url(bad, "/mended")
+    await bench.endpoint.until_seen("/mended")
+    assert await state_of(bench, bad) == "active"
+    await bench.quiet(good, bad)
+    assert len(bench.endpoint.of("/bad")) == 1
+    await bench.check(good, bad)
+
+
 async def test_b3_a_reader_that_one_bad_row_stops_is_caught(bench: NodeBench, monkeypatch: pytest.MonkeyPatch) -> None:
     """The broken twin: definitions are read together or not at all."""
     whole = PostgresTasks.definitions

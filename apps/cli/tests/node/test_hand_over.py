@@ -46,6 +46,31 @@ async def test_rule_1_shards_are_shared_fairly_and_a_drained_node_is_followed_wi
     await nothing_skipped_or_lost(bench, tasks)
 
 
+async def test_b29_rule_1_two_nodes_that_both_believe_they_own_a_shard_begin_each_slot_once(bench: NodeBench) -> None:
+    """A shard changes its owner behind the back of a node that looks only every 7.5 s."""
+    slow, quick = bench.start("slow", ttl=60), bench.start("quick", ttl=1)
+    await bench.until(lambda: quick.executor.status.lease_id and slow.executor.status.shards, "both are there")
+    await bench.store.tasks.notify("tenants")
+    await bench.ready(slow, quick)
+    tenant = await bench.a_tenant(served_by=slow)
+    await bench.ready(slow, quick, tenants=1)
+    tasks = [await bench.a_task(tenant, f"/{n}") for n in range(5)]
+    await all_called(bench, tasks, 1)
+    await bench.execute(
+        """update shards set owner = case owner when $1 then $2 else $1 end
+            where shard = $3 or shard = (select min(shard) from shards where owner = $2)""",
+        slow.lease_id,
+        quick.lease_id,
+        tenant.shard,
+    )
+    begun = bench.points.reached.copy()
+    await all_called(bench, tasks, 3)
+    assert [node.executor.status.tenants for node in (slow, quick)] == [1, 1]
+    begun = bench.points.reached - begun
+    assert min(begun["slow", "begin.after"], begun["quick", "begin.after"]) > 1
+    await nothing_skipped_or_lost(bench, tasks)
+
+
 async def test_rule_13_a_drain_lets_what_is_in_flight_end(bench: NodeBench) -> None:
     node = bench.start("a")
     task = await bench.an_idle_task(await bench.a_tenant(), "/held")

@@ -92,6 +92,8 @@ class ExecutorNode:
         store = PostgresStore(dsn, lease_id=lease_id)
         try:
             await store.open()
+            if self._draining:  # asked for while the database was waited for
+                return
             self._store = store
             self._owner = Owner(
                 store,

@@ -14,7 +14,7 @@ from uuid import UUID
 
 from tocsin.common.calls import Calls, Order
 from tocsin.common.clock import Clock, DatabaseClock
-from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
+from tocsin.common.errors import OutcomeUnknownError, RowRefusedError, StoreUnavailableError
 from tocsin.common.models import Kind, Overlap, Priority
 from tocsin.common.store.ports import Store
 from tocsin.common.store.rows import (
@@ -50,6 +50,7 @@ class BeginConfig:
     batch: int = 1000
     busy_retry: float = 0.5
     backlog: int = 10_000
+    refused_retry: float = 60.0
     adopt_within: float = 0.25
     end_backend_wait: float = 2.0
     read_ahead: float = 5.0
@@ -124,6 +125,9 @@ class Beginner:
             self._readmit(later)
             await self._resolve(items, backends[-1:], error)
             return 0
+        except RowRefusedError as error:
+            self._readmit(later)
+            return await self._begin_halves(items, error)
         except BaseException:
             self._readmit([*(item.row for item in items), *later])
             raise
@@ -132,6 +136,16 @@ class Beginner:
         self._wait_for_task(later, items, result)
         await self._hand_over(result.begun, sent)
         return len(result.begun)
+
+    async def _begin_halves(self, items: Sequence[BeginItem], error: RowRefusedError) -> int:
+        """A begin that the database cannot hold: its halves, down to the row at fault, which waits and stops nobody."""
+        rows = [item.row for item in items]
+        if len(rows) > 1:
+            middle = len(rows) // 2
+            return await self._begin(rows[:middle]) + await self._begin(rows[middle:])
+        log.error("run %s of task %s cannot be begun (%s); set aside", rows[0].run_id, rows[0].task_id, error)
+        self._board.defer(rows[0], self._config.refused_retry)
+        return 0
 
     def _plan(self, rows: list[Pending]) -> tuple[list[BeginItem], list[Pending]]:
         """The items of a begin, and the rows left for a later one: an exclusive run is the only one of its task."""

@@ -230,9 +230,11 @@ class CallPool:
 
     def _verdict(self, order: Order, result: Response | Failure, now: datetime) -> Verdict:
         run, task = order.run, order.task
-        first_due = planted_at(run.run_id)
-        if run.slot is not None:
-            first_due = max(first_due, due_at(task.plan, run.task_id, run.slot))
+        first_due = now
+        if task.call.retry.deadline_seconds is not None:  # else nobody asks
+            first_due = planted_at(run.run_id)
+            if run.slot is not None:
+                first_due = max(first_due, due_at(task.plan, run.task_id, run.slot))
         return classify(result, task.call.retry, attempt=run.attempt, now=now, first_due=first_due, rng=self._rng)
 
     def _completion(self, call: _Call, result: Response | Failure, verdict: Verdict, now: datetime) -> Completion:

@@ -60,7 +60,7 @@ def _own(headers: dict[str, str], content: bytes) -> Headers:
 
 def rfc3339(instant: datetime) -> str:
     """UTC with `Z`; fractions only where there are any (RFC 3339, section 5.6)."""
-    return instant.astimezone(UTC).replace(tzinfo=None).isoformat() + "Z"
+    return instant.astimezone(UTC).isoformat()[:-6] + "Z"
 
 
 def traceparent(rng: random.Random) -> str:

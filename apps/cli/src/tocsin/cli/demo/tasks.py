@@ -70,7 +70,7 @@ def demo_tasks(now: datetime) -> list[DemoTask]:
         ),
         DemoTask("critical, every 15 s", every_15, fields={"priority": "critical"}),
         DemoTask("low, every 15 s", every_15, fields={"priority": "low"}),
-        DemoTask("spread over 10 s", {"cron": "*/20 * * * * *"}, fields={"spread_seconds": 10}),
+        DemoTask("spread over 8 s", {"cron": "*/10 * * * * *"}, fields={"spread_seconds": 8}),
         DemoTask("misfire: skip", {"every_seconds": 10}, fields={"misfire": "skip"}),
         DemoTask(
             "misfire: fire all, 5 at most",

@@ -5,10 +5,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from tocsin.common.models import CallSpec, Kind, PlanSpec, Priority, TaskState
 from tocsin.common.states import RunState
+
+if TYPE_CHECKING:
+    from dataclasses import dataclass as row
+else:
+
+    def row(*, frozen: bool, slots: bool):
+        """A value that nobody changes, as its type says; at run time not frozen, which makes it four times as fast
+        to build: a begin of a thousand runs builds thousands."""
+        assert frozen
+        return dataclass(slots=slots, unsafe_hash=True)
+
 
 MARGIN_SECONDS = 10.0
 """How far before now a queue is read: longer than any writing transaction (rule 10)."""
@@ -98,7 +110,7 @@ class TaskReference:
     now: datetime
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Pending:
     """A row of `pending`: a next row or a waiting run.
 
@@ -120,7 +132,7 @@ class Pending:
     losses: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Plant:
     """A row to put into `pending` for the next row that is begun with it.
 
@@ -151,7 +163,7 @@ class Skip:
     reason: SkipReason
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class BeginItem:
     """One pending row, by its pair (run_id, fence), to begin, with its verdict.
 
@@ -168,7 +180,7 @@ class BeginItem:
     skips: tuple[Skip, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Begun:
     """A run that is running under this process's lease; `fence` is the one its writes must carry.
 
@@ -256,7 +268,7 @@ class BeginResult:
     busy: tuple[UUID, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@row(frozen=True, slots=True)
 class Completion:
     """The end of one attempt. `state` None: the run is due again at `retry_at`.
 

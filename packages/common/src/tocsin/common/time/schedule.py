@@ -9,6 +9,7 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Protocol
 from uuid import UUID
 
@@ -48,14 +49,14 @@ class PreviewSlot:
 
 def next_slot(plan: PlanSpec, after: datetime) -> datetime | None:
     """The first slot strictly later than `after`; None if there is none."""
-    first, last = _bounds(plan)
-    return _maybe(_calendar(plan).at_or_after(max(_floor(after) + 1, first), last))
+    calendar, first, last = _compiled(plan)
+    return _maybe(calendar.at_or_after(max(_floor(after) + 1, first), last))
 
 
 def latest_slot(plan: PlanSpec, until: datetime) -> datetime | None:
     """The greatest slot not later than `until`; None if there is none."""
-    first, last = _bounds(plan)
-    return _maybe(_calendar(plan).at_or_before(min(_floor(until), last), first))
+    calendar, first, last = _compiled(plan)
+    return _maybe(calendar.at_or_before(min(_floor(until), last), first))
 
 
 def last_slots(plan: PlanSpec, after: datetime, until: datetime, limit: int) -> list[datetime]:
@@ -85,9 +86,13 @@ def count_slots(plan: PlanSpec, after: datetime, until: datetime) -> SlotCount:
 def due_at(plan: PlanSpec, task_id: UUID, slot: datetime) -> datetime:
     """The slot plus the task's share of the spread: stable by hash of the task's id, whole milliseconds,
     in [0, spread_seconds)."""
+    return slot + _offset(task_id, plan.spread_seconds) if plan.spread_seconds else slot
+
+
+@lru_cache(maxsize=65_536)
+def _offset(task_id: UUID, spread_seconds: int) -> timedelta:
     digest = hashlib.blake2b(task_id.bytes, digest_size=8, person=b"tocsin.spread").digest()
-    milliseconds = int.from_bytes(digest, "big") * plan.spread_seconds * 1_000 >> 64
-    return slot + timedelta(milliseconds=milliseconds)
+    return timedelta(milliseconds=int.from_bytes(digest, "big") * spread_seconds * 1_000 >> 64)
 
 
 def preview(plan: PlanSpec, task_id: UUID, after: datetime, count: int) -> list[PreviewSlot]:
@@ -155,6 +160,22 @@ class _At:
         return int(first <= self.instant <= last)
 
 
+_COMPILED: dict[int, tuple[PlanSpec, tuple[_Calendar, int, int]]] = {}
+_MOST_COMPILED = 65_536
+
+
+def _compiled(plan: PlanSpec) -> tuple[_Calendar, int, int]:
+    """The calendar of a plan and its bounds, worked out once for each object: hashing a plan costs more than that."""
+    found = _COMPILED.get(id(plan))
+    if found is not None and found[0] is plan:
+        return found[1]
+    if len(_COMPILED) >= _MOST_COMPILED:
+        _COMPILED.clear()
+    compiled = (_calendar(plan), *_bounds(plan))
+    _COMPILED[id(plan)] = (plan, compiled)  # the plan is held, so that its id is not another's
+    return compiled
+
+
 def _calendar(plan: PlanSpec) -> _Calendar:
     match plan.schedule:
         case CronSchedule(cron=text, zone=zone_name):
@@ -197,9 +218,10 @@ def _floor(value: datetime) -> int:
     Raises:
         ValueError: `value` has no offset.
     """
-    if value.utcoffset() is None:
+    if value.tzinfo is None:
         raise ValueError("an instant needs an offset from UTC")
-    return (value.astimezone(UTC) - _EPOCH) // _SECOND
+    since = value - _EPOCH
+    return since.days * 86_400 + since.seconds
 
 
 def _ceiling(value: datetime) -> int:

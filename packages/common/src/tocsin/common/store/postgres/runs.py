@@ -140,8 +140,8 @@ def pending_of(row: asyncpg.Record) -> Pending:
 
 
 def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
-    """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most begins
-    have no verdict but to run, and encoding their arguments is a good part of the work."""
+    """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most
+    begins have no verdict but to run, and encoding their arguments is a good part of the work."""
     plants = [(i.row.run_id, p.run_id, p.kind, p.due_at, p.slot, p.last_slot) for i in items for p in i.plants]
     skips = [(i.row.run_id, s.run_id, *_skip_values(s)) for i in items for s in i.skips]
     verdicts = [(i.skip is not None, *_skip_values(i.skip)) for i in items] if any(i.skip for i in items) else []
