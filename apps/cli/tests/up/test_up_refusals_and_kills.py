@@ -76,7 +76,9 @@ def test_a_second_signal_kills_what_does_not_stop(home: Path) -> None:
     with nothing_left(home / "stubborn") as started:
         up = UpProcess(home / "stubborn")
         started.append(up)
-        keeper_of(up).suspend()
+        keeper = keeper_of(up)
+        keeper.suspend()
+        eventually(lambda: keeper.status() == psutil.STATUS_STOPPED, 10.0, "its standstill")
         up.signal(signal.SIGTERM)
         up.said("draining")
         first = CLOCK.monotonic()

@@ -91,12 +91,19 @@ TWINS = (
     Twin("put_back", "and r.lease_id = $1", "a_put_back_is_fenced_and_of_ones_own", "and $1::uuid is not null"),
     Twin("put_back", "losses + 1", "a_put_back_was_never_an_attempt", "losses"),
     Twin("put_back", "where not cancelled", "a_put_back_honours_the_cancel_mark"),
+    Twin("give_back", "where k.dead", "only_runs_without_a_live_lease_are_given_back"),
     Twin(
         "give_back",
-        "and not exists (select from leases l where l.id = h.lease_id and l.expired_at is null)",
+        "l.expired_at is not null from leases",
         "only_runs_without_a_live_lease_are_given_back",
+        "false from leases",
     ),
-    Twin("give_back", "and l.expired_at is null", "only_runs_without_a_live_lease_are_given_back"),
+    Twin(
+        "give_back",
+        "r.lease_id < k.next",
+        "only_runs_without_a_live_lease_are_given_back",
+        "r.lease_id < k.id",
+    ),
     Twin(
         "give_back",
         "where r.tenant_id = any ($1)",

@@ -107,11 +107,10 @@ class Child:
 
     async def stop(self, grace: float) -> None:
         """SIGTERM, and after `grace` seconds SIGKILL; returns when it and all that it started are gone."""
-        log.info("DEBUG stop %s pid %s proc %s", self.name, self.pid, self._process)
         if self.pid is not None:
             self._send(signal.SIGTERM)
             try:
-                log.info("DEBUG ended %s %s", self.name, await asyncio.wait_for(self.ended(), grace))
+                await asyncio.wait_for(self.ended(), grace)
             except TimeoutError:
                 log.warning("%s did not stop within %g s and was killed", self.name, grace)
                 self._send(signal.SIGKILL)

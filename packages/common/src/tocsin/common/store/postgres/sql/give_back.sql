@@ -2,21 +2,26 @@
 --
 -- $1 tenant ids, $2 limit, $3 times lost at which a run ends. Returns (run_id, tenant_id, state or null).
 --
--- Indexes: running_lease, skipped through one lease at a time, so live leases cost one probe each; then the rows of
--- the dead ones, lease by lease (`offset 0` keeps it so), and these by running_pkey. In one step PostgreSQL would rather
--- read all of running in run_id order.
+-- Indexes: running_lease, probed once for each dead lease and once for each gap between the leases that are known: a
+-- lease whose row is gone lies in a gap. What a live lease holds is never walked, nor are its dead entries, which an old
+-- transaction may keep by the million. Then the rows of the dead ones, lease by lease (`offset 0` keeps it so), and these
+-- by running_pkey. In one step PostgreSQL would rather read all of running in run_id order.
 -- Locked in run_id order, skip locked: a completion under way goes first.
 -- A condition, not an event: a begin that commits after its lease's expiry is found by the next pass.
-with recursive held as (
-    (select lease_id from running order by lease_id limit 1)
-    union all
-    select (select r.lease_id from running r where r.lease_id > h.lease_id order by r.lease_id limit 1)
-      from held h where h.lease_id is not null
+with known as materialized (
+    select id, dead, coalesce(lead(id) over (order by id), 'ffffffff-ffff-ffff-ffff-ffffffffffff') as next
+      from (select '00000000-0000-0000-0000-000000000000'::uuid as id, false as dead
+            union all
+            select l.id, l.expired_at is not null from leases l) every
 ),
 dead as materialized (
-    select h.lease_id from held h
-     where h.lease_id is not null
-       and not exists (select from leases l where l.id = h.lease_id and l.expired_at is null)
+    select k.id as lease_id from known k where k.dead
+    union all
+    select g.lease_id
+      from known k
+     cross join lateral (
+        select distinct r.lease_id from running r where r.lease_id > k.id and r.lease_id < k.next
+     ) g
 ),
 orphans as materialized (
     select r.run_id
