@@ -71,6 +71,23 @@ async def test_what_does_not_end_within_the_grace_is_not_waited_for() -> None:
     await asyncio.wait_for(owner, 10)
 
 
+async def test_draining_ends_with_a_lease_that_is_lost_meanwhile() -> None:
+    """Its calls were dropped with it: there is nothing left to wait for."""
+    bench = EngineBench()
+    owner = await running(bench.first)
+
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    bench.calls.drained = never  # type: ignore[method-assign]
+    draining = asyncio.create_task(bench.owner.drain(3600))
+    bench.database.leases[bench.first.lease_id].expired_at = bench.clock.now()
+    bench.owner._services[0].wake()
+    with pytest.raises(LeaseLostError):
+        await asyncio.wait_for(owner, 10)
+    assert not await asyncio.wait_for(draining, 10)
+
+
 async def drains_through_an_outage(monkeypatch: pytest.MonkeyPatch) -> bool:
     """The database is away when draining begins, and is back within the grace."""
     monkeypatch.setattr(module, "_INSIST_PAUSE", 0)

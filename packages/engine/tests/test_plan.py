@@ -101,6 +101,7 @@ def unbounded_catch_up(row: Pending, task: Task, now: datetime, new_id: Callable
 def chain_to_the_row(row: Pending, task: Task, now: datetime, new_id: Callable[[], UUID], **how: Any) -> BeginItem:
     """Broken: what is planted names the begun row's slot, whatever was skipped or caught up in between."""
     item = plan_run(row, task, now, new_id, **how)
+    assert row.slot is not None
     return replace(item, plants=tuple(replace(plant, last_slot=row.slot) for plant in item.plants))
 
 

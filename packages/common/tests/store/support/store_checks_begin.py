@@ -120,6 +120,7 @@ async def check_a_parked_successor_stays_parked(bench: Bench) -> None:
     lease = await a_lease(bench)
     task = await a_task(bench)
     row = await bench.next_row(task.id)
+    assert row.slot is not None
     parked = Plant(bench.ids.new(), Kind.NEXT, PARKED, None, row.slot)
     await begin_one(bench, lease, row, plants=(parked,))
     planted = await bench.next_row(task.id)
@@ -133,6 +134,7 @@ async def check_a_due_instant_already_past_becomes_now(bench: Bench) -> None:
     task = await a_task(bench)
     row = await bench.next_row(task.id)
     before = await bench.now()
+    assert row.slot is not None
     past = Plant(bench.ids.new(), Kind.CATCHUP, before - HOUR, before - HOUR, row.slot)
     await begin_one(bench, lease, row, plants=(past, successor(bench, row)))
     (catch_up,) = [row for row in await bench.pending(task.id) if row.kind is Kind.CATCHUP]
@@ -173,7 +175,8 @@ async def check_catch_up_runs_yield_to_live_ones(bench: Bench) -> None:
     lease = await a_lease(bench)
     task = await a_task(bench, plan=hourly(priority=Priority.HIGH))
     row = await bench.next_row(task.id)
-    late = Plant(bench.ids.new(), Kind.CATCHUP, await bench.now(), row.slot, row.last_slot)
+    assert row.slot is not None
+    late = Plant(bench.ids.new(), Kind.CATCHUP, await bench.now(), row.slot, row.slot)
     await begin_one(bench, lease, row, plants=(late, successor(bench, row)))
     priorities = {row.kind: row.priority for row in await bench.pending(task.id)}
     assert priorities == {Kind.CATCHUP: Priority.LOW, Kind.NEXT: Priority.HIGH}

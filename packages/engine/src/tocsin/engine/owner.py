@@ -15,7 +15,7 @@ from uuid import UUID
 
 from tocsin.common.calls import Calls, Listener
 from tocsin.common.clock import Clock, DatabaseClock
-from tocsin.common.errors import LeaseLostError, StoreUnavailableError
+from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import Ids
 from tocsin.common.service import Service
 from tocsin.common.store.ports import Store
@@ -101,6 +101,7 @@ class Owner:
         self._judge = Judge(store.leases, self.lease, process, meter)
         give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock)
         self._left = asyncio.Event()
+        self._ended = asyncio.Event()
         every = config.lease.every
         self._begin_service = Service("begin", self.beginner.run_once, config.begin_every)
         self._read_service = Service("read", self._read_once, config.read_every)
@@ -131,6 +132,7 @@ class Owner:
                     raise error
             await self._left.wait()  # whoever runs this closes the store next
         finally:
+            self._ended.set()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -142,15 +144,15 @@ class Owner:
         ends the lease; says whether everything was finished (rule 13). `run` returns after it."""
         self.lease.draining = True
         self.beginner.stopped = True
-        finished = False
-        try:
-            async with asyncio.timeout(grace):
-                await _insist(self._beat.run_once)
-                await _insist(self.ownership.give_all)
-                await self.calls.drained()
-                finished = True
-        except (TimeoutError, LeaseLostError) as error:
-            log.warning("not everything was finished within %g s (%s)", grace, str(error) or type(error).__name__)
+        finishing = asyncio.create_task(self._finish(), name="finish")
+        ended = asyncio.create_task(self._ended.wait(), name="ended")  # a lease lost meanwhile leaves nothing to finish
+        await asyncio.wait({finishing, ended}, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
+        finished = finishing.done() and not finishing.cancelled() and finishing.exception() is None
+        if not finished:
+            log.warning("not everything was finished within %g s", grace)
+        for waiting in (finishing, ended):
+            waiting.cancel()
+        await asyncio.gather(finishing, ended, return_exceptions=True)
         for service in self._services:
             service.stop()
         try:
@@ -161,6 +163,11 @@ class Owner:
         finally:
             self._left.set()
         return finished
+
+    async def _finish(self) -> None:
+        await _insist(self._beat.run_once)
+        await _insist(self.ownership.give_all)
+        await self.calls.drained()
 
     async def _read_once(self) -> dict[str, int]:
         counts = await self.reader.run_once()

@@ -47,9 +47,14 @@ def plan_overlap_skip(row: Pending, task: Task, new_id: NewId) -> BeginItem:
 
 def plan_faulty(row: Pending, new_id: NewId) -> BeginItem:
     """The begin where planning raised: the due slot runs all the same, and the successor is parked."""
-    if row.kind is not Kind.NEXT:
-        return BeginItem(row)
-    return BeginItem(row, plants=(Plant(new_id(), Kind.NEXT, PARKED, None, row.slot),))
+    return BeginItem(row, plants=parked_successor(row, new_id))
+
+
+def parked_successor(row: Pending, new_id: NewId) -> tuple[Plant, ...]:
+    """What follows a next row whose task cannot be planned."""
+    if row.kind is not Kind.NEXT or row.slot is None:
+        return ()
+    return (Plant(new_id(), Kind.NEXT, PARKED, None, row.slot),)
 
 
 def is_exclusive(row: Pending, spec: PlanSpec) -> bool:

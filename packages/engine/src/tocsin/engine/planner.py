@@ -10,14 +10,13 @@ from collections.abc import Collection
 from datetime import datetime
 from uuid import UUID
 
-from tocsin.common.clock import PARKED
 from tocsin.common.ids import Ids
 from tocsin.common.models import Kind
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import BeginItem, Pending, Plant, Skip, SkipReason, TaskFault
+from tocsin.common.store.rows import BeginItem, Pending, Skip, SkipReason, TaskFault
 from tocsin.common.time.schedule import next_slot
 from tocsin.engine.board import Board
-from tocsin.engine.plan import plan_faulty, plan_overlap_skip, plan_run
+from tocsin.engine.plan import parked_successor, plan_faulty, plan_overlap_skip, plan_run
 
 log = logging.getLogger("tocsin.engine.planner")
 
@@ -84,9 +83,7 @@ class Planner:
     def _unreadable_item(self, row: Pending, reason: str) -> BeginItem:
         self._faults[row.task_id] = TaskFault(row.task_id, row.plan_version, reason)
         skip = Skip(row.run_id, row.slot, row.slot, row.last_slot, 1, True, SkipReason.FAULTY)
-        if row.kind is not Kind.NEXT:
-            return BeginItem(row, skip=skip)
-        return BeginItem(row, skip=skip, plants=(Plant(self._ids.new(), Kind.NEXT, PARKED, None, row.slot),))
+        return BeginItem(row, skip=skip, plants=parked_successor(row, self._ids.new))
 
     def settle(self, gotten: Collection[UUID]) -> None:
         """After a begin: a next row of another plan version is a fault only if it was there. Mostly an edit has

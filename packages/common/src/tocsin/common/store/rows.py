@@ -144,7 +144,7 @@ class Plant:
     kind: Kind
     due_at: datetime
     slot: datetime | None
-    last_slot: datetime | None
+    last_slot: datetime
 
 
 @dataclass(frozen=True, slots=True)

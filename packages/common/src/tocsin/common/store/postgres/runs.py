@@ -142,7 +142,7 @@ def pending_of(row: asyncpg.Record) -> Pending:
 def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
     """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most
     begins have no verdict but to run, and encoding their arguments is a good part of the work."""
-    plants = [(i.row.run_id, p.run_id, p.kind, p.due_at, p.slot, p.last_slot) for i in items for p in i.plants]
+    plants = [(i.row, p) for i in items for p in i.plants]
     skips = [(i.row.run_id, s.run_id, *_skip_values(s)) for i in items for s in i.skips]
     verdicts = [(i.skip is not None, *_skip_values(i.skip)) for i in items] if any(i.skip for i in items) else []
     return [
@@ -150,9 +150,19 @@ def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
         [item.row.fence for item in items],
         [item.exclusive for item in items] if any(item.exclusive for item in items) else [],
         *columns(verdicts, 7),
-        *columns(plants, 6),
+        [row.run_id for row, _ in plants],
+        [p.run_id for _, p in plants],
+        _usual([None if p.kind is Kind.NEXT else p.kind for _, p in plants]),
+        _usual([None if p.due_at == p.slot else p.due_at for _, p in plants]),
+        [p.slot for _, p in plants],
+        _usual([None if p.last_slot == row.slot else p.last_slot for row, p in plants]),
         *columns(skips, 8),
     ]
+
+
+def _usual(values: list[Any]) -> list[Any]:
+    """Nothing, where every value is null."""
+    return values if any(value is not None for value in values) else []
 
 
 def _skip_values(s: Skip | None) -> tuple[Any, ...]:

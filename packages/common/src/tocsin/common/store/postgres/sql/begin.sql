@@ -1,8 +1,8 @@
 -- Begin: moves pending runs to running (or, by verdict, to history as skipped) and plants what follows.
 --
 -- $1 lease; items: $2 run_id, $3 fence, $4 exclusive, $5 skip, $6 skip_first, $7 skip_until, $8 skip_previous,
--- $9 skip_count, $10 skip_exact, $11 skip_reason; plants: $12 source run_id, $13 run_id, $14 kind, $15 due_at,
--- $16 slot, $17 last_slot; further skips: $18 source run_id, $19 run_id, $20 first, $21 until, $22 previous,
+-- $9 skip_count, $10 skip_exact, $11 skip_reason; plants: $12 source run_id, $13 run_id, $14 kind (null: next),
+-- $15 due_at (null: its slot), $16 slot, $17 last_slot (null: the source's slot); further skips: $18 source run_id, $19 run_id, $20 first, $21 until, $22 previous,
 -- $23 count, $24 exact, $25 reason. Returns (run_id, what, version).
 --
 -- Indexes: pending_pkey per item; running_task and pending_task for exclusive items; tasks_pkey.
@@ -50,8 +50,9 @@ ran as (
 ),
 planted as (
     insert into pending (run_id, tenant_id, task_id, due_at, slot, last_slot, plan_version, priority, lane, kind)
-    select p.run_id, v.tenant_id, v.task_id, greatest(p.due_at, clock_timestamp()), p.slot, p.last_slot,
-           v.plan_version, case p.kind when 'catchup' then 3 else v.priority end, v.lane, p.kind
+    select p.run_id, v.tenant_id, v.task_id, greatest(coalesce(p.due_at, p.slot), clock_timestamp()), p.slot,
+           coalesce(p.last_slot, v.slot), v.plan_version, case p.kind when 'catchup' then 3 else v.priority end, v.lane,
+           coalesce(p.kind, 'next')
       from unnest($12::uuid[], $13::uuid[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::timestamptz[])
            as p (source, run_id, kind, due_at, slot, last_slot)
       join v on v.run_id = p.source and v.kind = 'next' and v.version is not null  -- a task that is gone plants nothing
