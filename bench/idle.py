@@ -15,7 +15,8 @@ from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
 from tocsin.common.states import RunState
 from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant, Process, Tenant
+from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant
+from tocsin.common.store.tenants import Process, Tenant
 
 _TENANTS = 100
 _PERIOD = timedelta(days=1)

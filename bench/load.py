@@ -17,7 +17,7 @@ from tocsin.common.ids import Ids, lane_of
 from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
 from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.wakeups import CHANNEL, queue_payload
-from tocsin.common.store.rows import Tenant
+from tocsin.common.store.tenants import Tenant
 from tocsin.common.time.schedule import due_at
 
 _SECOND = timedelta(seconds=1)

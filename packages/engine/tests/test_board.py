@@ -10,7 +10,8 @@ import pytest
 
 from tocsin.common.clock import ManualClock
 from tocsin.common.models import AtSchedule, CallSpec, Kind, PlanSpec, Priority, TaskState
-from tocsin.common.store.rows import Begun, OwnedTenant, Pending, Task, Tenant, begun_of, returned
+from tocsin.common.store.rows import Begun, Pending, Task, begun_of, returned
+from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.board import Board, Definitions
 
 NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)

@@ -22,7 +22,8 @@ from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import LANES, Ids
 from tocsin.common.models import EverySchedule, Overlap
 from tocsin.common.states import RunState
-from tocsin.common.store.rows import OwnedTenant, Pending, Task, Tenant
+from tocsin.common.store.rows import Pending, Task
+from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.read import Reader
 
 ROUNDS = 14

@@ -9,7 +9,7 @@ import pytest
 from engine_bench import EngineBench, Executor
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import LANES
-from tocsin.common.store.rows import OwnedTenant, Tenant
+from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.board import Board
 from tocsin.engine.ownership import Ownership
 

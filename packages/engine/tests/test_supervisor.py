@@ -17,7 +17,8 @@ from tocsin.common.store.memory.next_rows import MemoryNextRows
 from tocsin.common.store.memory.store import MemoryStore
 from tocsin.common.store.memory.tenants import MemoryTenants
 from tocsin.common.store.next_rows import SuspectPage, ZoneDataState
-from tocsin.common.store.rows import KeepResult, Placement, Process, Tenant
+from tocsin.common.store.rows import KeepResult
+from tocsin.common.store.tenants import Placement, Process, Tenant
 from tocsin.common.tasks import Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.common.telemetry.metrics import TENANTS_DEDICATED

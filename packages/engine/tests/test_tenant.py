@@ -6,7 +6,8 @@ from uuid import UUID
 import pytest
 
 from tocsin.common.models import Kind, Priority
-from tocsin.common.store.rows import OwnedTenant, Pending, Tenant
+from tocsin.common.store.rows import Pending
+from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.tenant import Queue, TenantScheduler, Usage
 
 NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)

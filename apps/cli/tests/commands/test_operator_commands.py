@@ -169,6 +169,13 @@ def test_doctor_finds_executors_with_other_zone_data(here: str) -> None:
     assert re.search("BROKEN  zone data: .* executors run with 1999z", tocsin("doctor", code=1).output)
 
 
+def test_a_database_that_is_away_or_empty_is_named(empty_database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", "postgresql://127.0.0.1:9/none")
+    assert "127.0.0.1" in refused("tenant", "list")
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", empty_database_url)
+    assert refused("tenant", "list").endswith("run `tocsin migrate`")
+
+
 def test_a_setting_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_API_PORT", "eighty")
     assert refused("doctor").startswith("tocsin: TOCSIN_API_PORT: ")

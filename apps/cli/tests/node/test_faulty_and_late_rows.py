@@ -11,7 +11,8 @@ from node_bench import SECOND, NodeBench, every
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.models import CronSchedule, Misfire
 from tocsin.common.store.postgres.tasks import PostgresTasks
-from tocsin.common.store.rows import Task, Tenant
+from tocsin.common.store.rows import Task
+from tocsin.common.store.tenants import Tenant
 
 NEVER = """{"schedule": {"kind": "cron", "cron": "0 0 30 2 *", "zone": "UTC"}}"""
 

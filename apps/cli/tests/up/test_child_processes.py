@@ -57,6 +57,13 @@ async def test_a_child_is_ready_when_it_says_so(place: Place) -> None:
     assert (made.ready, made.pid is None) == (False, True)
 
 
+async def test_a_line_without_end_is_dropped(place: Place) -> None:
+    made = place.child("import os; os.write(1, b'x' * 300_000 + b'\\n');" + READY + WAIT)
+    await made.start(place.env)
+    await made.wait_ready()
+    await made.stop(5.0)
+
+
 @pytest.mark.parametrize(
     ("code", "reason"),
     [

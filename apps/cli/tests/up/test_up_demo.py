@@ -182,7 +182,7 @@ def test_the_data_survive_a_restart_from_a_script(demo: UpProcess) -> None:
     key = (demo.data_dir / "demo-key").read_text()
     script = ("/bin/sh", "-c", '"$@" & echo "pid $!"; wait $!', "sh")
     with nothing_left(demo.data_dir) as started:
-        again = UpProcess(demo.data_dir, "--demo", command=script, port=demo.port)
+        again = UpProcess(demo.data_dir, "--demo", "--executors", "2", command=script, port=demo.port)
         started.append(again)
         pid = int(again.said(r"^pid (\d+)")[1])
         again.serving()
@@ -190,6 +190,8 @@ def test_the_data_survive_a_restart_from_a_script(demo: UpProcess) -> None:
         assert (demo.data_dir / "demo-key").read_text() == key
         assert again.ask("select count(*) from tenants") == 1
         assert again.ask("select count(*) from tasks where state <> 'deleted'") == 22
+        owners = "select count(distinct owner) from shards where owner is not null"
+        eventually(lambda: again.ask(owners) == 2, SECONDS, "two executors that share the shards")
         again.child("raylet").kill()
         again.said(r"ray has ended \(exit code 1\)", SECONDS)
         psutil.Process(pid).send_signal(signal.SIGINT)

@@ -26,16 +26,15 @@ from tocsin.common.store.rows import (
     Begun,
     Completion,
     Held,
-    HistoryRow,
     Outcome,
     Pending,
-    Process,
     QueuePage,
     SkipReason,
     Task,
-    Tenant,
     returned,
 )
+from tocsin.common.store.tenants import Process, Tenant
+from tocsin.common.store.views import HistoryRow
 from tocsin.common.tasks import NewTask, Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.engine.lease import Lease

@@ -20,7 +20,8 @@ from tocsin.common.store.memory.store import MemoryStore
 from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant, Process, Task, Tenant
+from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant, Task
+from tocsin.common.store.tenants import Process, Tenant
 from tocsin.common.tasks import NewTask, Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.common.time.schedule import due_at, next_slot

@@ -17,16 +17,9 @@ from tocsin.common.ids import Ids
 from tocsin.common.models import AtSchedule, CallSpec, Kind, PlanSpec, Priority, TaskState
 from tocsin.common.store.memory.database import Lease, MemoryDatabase, Running
 from tocsin.common.store.memory.runs import MemoryRuns
-from tocsin.common.store.rows import (
-    Begun,
-    Completion,
-    CompletionResult,
-    HistoryRow,
-    Pending,
-    Process,
-    Recheck,
-    Task,
-)
+from tocsin.common.store.rows import Begun, Completion, CompletionResult, Pending, Recheck, Task
+from tocsin.common.store.tenants import Process
+from tocsin.common.store.views import HistoryRow
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.executor.completer import CompleterConfig
 from tocsin.executor.pool import CallPool

@@ -7,7 +7,8 @@ from tocsin.api.definitions import definition_document
 from tocsin.api.timestamps import format_timestamp
 from tocsin.common.models import TaskState
 from tocsin.common.states import RunState
-from tocsin.common.store.rows import HistoryRow, Outcome, RunSummary, RunView, TaskView
+from tocsin.common.store.rows import Outcome
+from tocsin.common.store.views import HistoryRow, RunSummary, RunView, TaskView
 from tocsin.common.time.schedule import PreviewSlot
 
 

@@ -18,7 +18,7 @@ from tocsin.common.ids import Ids
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.postgres.wakeups import PostgresWakeUps
-from tocsin.common.store.rows import Process
+from tocsin.common.store.tenants import Process
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.time.zones import zone_data_version
 from tocsin.engine.lease import Lease, LeaseConfig

@@ -9,7 +9,7 @@ from tocsin.common.clock import Clock
 from tocsin.common.ids import Ids, shard_of
 from tocsin.common.keys import new_key
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import Tenant
+from tocsin.common.store.tenants import Tenant
 
 MAX_IN_FLIGHT = 1_000
 _SECRET_BYTES = 32

@@ -22,7 +22,8 @@ from tocsin.common.models import AtSchedule, CallSpec, EverySchedule, Kind, Plan
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.postgres.wakeups import queue_payload
-from tocsin.common.store.rows import Task, Tenant
+from tocsin.common.store.rows import Task
+from tocsin.common.store.tenants import Tenant
 from tocsin.common.tasks import NewTask, Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 

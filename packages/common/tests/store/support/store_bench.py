@@ -18,7 +18,8 @@ from tocsin.common.store.memory.store import MemoryStore
 from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import HistoryRow, Outcome, Pending
+from tocsin.common.store.rows import Outcome, Pending
+from tocsin.common.store.views import HistoryRow
 from tocsin.common.tasks import Tasks
 
 START = datetime(2026, 3, 10, 12, 0, 30, tzinfo=UTC)

@@ -12,19 +12,8 @@ from tocsin.common.ids import lane_of
 from tocsin.common.models import CallSpec, EverySchedule, Kind, OnLeaseLost, PlanSpec
 from tocsin.common.states import RunState
 from tocsin.common.store.ports import Store, TaskTransaction
-from tocsin.common.store.rows import (
-    BeginItem,
-    Begun,
-    Completion,
-    Outcome,
-    Pending,
-    Plant,
-    Process,
-    Skip,
-    SkipReason,
-    Task,
-    Tenant,
-)
+from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant, Skip, SkipReason, Task
+from tocsin.common.store.tenants import Process, Tenant
 from tocsin.common.tasks import NewTask
 from tocsin.common.time.schedule import count_slots, latest_slot, next_slot
 

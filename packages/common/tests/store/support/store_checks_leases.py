@@ -9,7 +9,7 @@ from store_bench import Bench
 from store_builders import a_lease, a_run, a_tenant
 from tocsin.common.errors import ConflictError
 from tocsin.common.ids import shard_of
-from tocsin.common.store.rows import FairPart, OwnedShard, Process, Tenant
+from tocsin.common.store.tenants import FairPart, OwnedShard, Process, Tenant
 
 TTL = 10.0
 

@@ -17,17 +17,7 @@ from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.errors import OutcomeUnknownError, RowRefusedError, StoreUnavailableError
 from tocsin.common.models import Kind, Overlap, Priority
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import (
-    Backend,
-    BeginItem,
-    BeginResult,
-    Begun,
-    Held,
-    Pending,
-    Plant,
-    Task,
-    begun_of,
-)
+from tocsin.common.store.rows import Backend, BeginItem, BeginResult, Begun, Held, Pending, Plant, Task, begun_of
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import BEGIN_SECONDS, CALLS_IN_FLIGHT, DUE_LAG, SKIPS
 from tocsin.engine.board import Board

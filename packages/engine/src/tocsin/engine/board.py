@@ -7,7 +7,8 @@ from datetime import datetime
 from uuid import UUID
 
 from tocsin.common.clock import Clock
-from tocsin.common.store.rows import Begun, OwnedTenant, Pending, Task
+from tocsin.common.store.rows import Begun, Pending, Task
+from tocsin.common.store.tenants import OwnedTenant
 from tocsin.common.target import parse_target
 from tocsin.engine.choose import Candidate, choose
 from tocsin.engine.tenant import TenantScheduler

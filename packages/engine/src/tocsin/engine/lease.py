@@ -9,7 +9,7 @@ from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.crashpoints import reach
 from tocsin.common.errors import LeaseLostError
 from tocsin.common.store.ports import LeaseStore
-from tocsin.common.store.rows import Process
+from tocsin.common.store.tenants import Process
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import LEASES_LOST
 from tocsin.engine.process import is_gone

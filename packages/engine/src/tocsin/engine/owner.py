@@ -19,7 +19,8 @@ from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import Ids
 from tocsin.common.service import Service
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import Begun, Completion, Pending, Process
+from tocsin.common.store.rows import Begun, Completion, Pending
+from tocsin.common.store.tenants import Process
 from tocsin.common.telemetry.meter import Meter
 from tocsin.engine.begin import BeginConfig, Beginner
 from tocsin.engine.board import Board

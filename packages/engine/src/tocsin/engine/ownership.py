@@ -12,7 +12,7 @@ from uuid import UUID
 
 from tocsin.common.crashpoints import reach
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import OwnedTenant
+from tocsin.common.store.tenants import OwnedTenant
 from tocsin.engine.begin import Beginner
 from tocsin.engine.board import Board
 from tocsin.engine.lease import Lease

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 
-from tocsin.common.store.rows import Process
+from tocsin.common.store.tenants import Process
 
 _START_TOLERANCE = 0.5
 """Seconds by which two readings of one process's start may differ: the boot time they rest on is rounded."""

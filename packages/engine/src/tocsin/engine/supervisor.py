@@ -13,7 +13,7 @@ from typing import Protocol
 
 from tocsin.common.clock import Clock
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import Placement
+from tocsin.common.store.tenants import Placement
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import TENANTS_DEDICATED
 from tocsin.engine.audit import NextRowAudit

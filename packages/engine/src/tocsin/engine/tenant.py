@@ -8,7 +8,8 @@ from itertools import takewhile
 from uuid import UUID
 
 from tocsin.common.models import Priority
-from tocsin.common.store.rows import OwnedTenant, Pending, Tenant
+from tocsin.common.store.rows import Pending
+from tocsin.common.store.tenants import OwnedTenant, Tenant
 
 PAGE = 256
 """Runs of one queue that memory holds, but for those that were planted here."""

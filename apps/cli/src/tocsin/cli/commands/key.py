@@ -5,9 +5,8 @@ from uuid import UUID
 
 import typer
 
-from tocsin.cli.commands.run import run, settings, table
+from tocsin.cli.commands.run import ready_store, run, table
 from tocsin.cli.commands.tenant import Name, find_tenant
-from tocsin.cli.database import open_store
 from tocsin.cli.tenants import make_key
 from tocsin.common.clock import SystemClock
 from tocsin.common.errors import NotFoundError
@@ -20,7 +19,7 @@ def create(tenant: Name, name: Annotated[str, typer.Option(help="What the key is
     """Add a key; prints it, this once."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             found = await find_tenant(store, tenant)
             key_id, text = await make_key(store, SystemClock(), found.id, name)
         typer.echo(f"key id   {key_id}")
@@ -34,7 +33,7 @@ def list_(tenant: Name) -> None:
     """List a tenant's keys; the keys themselves are not kept."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             keys = await store.tenants.keys((await find_tenant(store, tenant)).id)
         rows = [["id", "name", "created", "revoked"]]
         for key in keys:
@@ -50,7 +49,7 @@ def revoke(key_id: Annotated[UUID, typer.Argument(help="The key's id, as `tocsin
     """Revoke a key; it works for 5 s more at most."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             if not await store.tenants.revoke_key(key_id):
                 raise NotFoundError(f"no key {key_id} that is not revoked")
         typer.echo(f"revoked {key_id}")

@@ -2,14 +2,17 @@
 
 import asyncio
 import contextlib
-from collections.abc import Coroutine, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from typing import Any, TypeVar
 
 import typer
 from pydantic import ValidationError
 
+from tocsin.cli.database import open_store
 from tocsin.common.errors import TocsinError
 from tocsin.common.settings import Settings
+from tocsin.common.store.postgres.migrate import schema_state
+from tocsin.common.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
 
@@ -39,6 +42,21 @@ def settings() -> Settings:
             name = "TOCSIN_" + "_".join(str(step) for step in found["loc"]).upper()
             typer.echo(f"tocsin: {name}: {found['msg']}", err=True)
         raise typer.Exit(1) from error
+
+
+@contextlib.asynccontextmanager
+async def ready_store() -> AsyncIterator[PostgresStore]:
+    """The store that the settings name, for one command.
+
+    Raises:
+        StoreUnavailableError: the database cannot be reached.
+        TocsinError: it is not migrated.
+    """
+    dsn = settings().database_url.get_secret_value()
+    if missing := (await schema_state(dsn)).missing:
+        raise TocsinError(f"the database lacks {', '.join(missing)}: run `tocsin migrate`")
+    async with open_store(dsn) as store:
+        yield store
 
 
 def table(rows: list[list[str]]) -> None:

@@ -2,11 +2,10 @@
 
 import typer
 
-from tocsin.cli.commands.run import run, settings, table
+from tocsin.cli.commands.run import ready_store, run, table
 from tocsin.cli.commands.tenant import Name, find_tenant
-from tocsin.cli.database import open_store
 from tocsin.common.clock import PARKED
-from tocsin.common.store.rows import TaskView
+from tocsin.common.store.views import TaskView
 
 app = typer.Typer(help="Tasks of a tenant.", no_args_is_help=True)
 
@@ -19,7 +18,7 @@ def list_(tenant: Name) -> None:
 
     async def work() -> None:
         rows = [["id", "name", "state", "next due", "fault"]]
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             tenant_id = (await find_tenant(store, tenant)).id
             before = None
             while page := await store.tasks.listing(tenant_id, before, _PAGE):

@@ -4,13 +4,12 @@ from typing import Annotated
 
 import typer
 
-from tocsin.cli.commands.run import run, settings, table
-from tocsin.cli.database import open_store
+from tocsin.cli.commands.run import ready_store, run, table
 from tocsin.cli.tenants import MAX_IN_FLIGHT, make_key, make_tenant
 from tocsin.common.clock import SystemClock
 from tocsin.common.errors import NotFoundError
 from tocsin.common.store.postgres.store import PostgresStore
-from tocsin.common.store.rows import Placement, Tenant
+from tocsin.common.store.tenants import Placement, Tenant
 
 app = typer.Typer(help="Tenants: the customers of this platform.", no_args_is_help=True)
 
@@ -28,7 +27,7 @@ def create(
     """Add a tenant; prints its first API key and its signing secret, which are shown this once."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             tenant, secret = await make_tenant(store, SystemClock(), name, weight=weight, max_in_flight=max_in_flight)
             _, key = await make_key(store, SystemClock(), tenant.id, "first")
         typer.echo(f"tenant          {tenant.id}")
@@ -43,7 +42,7 @@ def list_() -> None:
     """List tenants."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             cells = {placement.tenant_id: placement for placement in await store.tenants.placements()}
             rows = [["id", "name", "cell", "shard", "weight", "max in flight"]]
             after = None
@@ -69,7 +68,7 @@ def promote(
     """Give a tenant a cell of its own; the Supervisor carries it out."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             tenant = await find_tenant(store, name)
             typer.echo(f"{name} gets the cell {await store.tenants.open_cell(tenant.id, executors)}")
 
@@ -81,7 +80,7 @@ def demote(name: Name) -> None:
     """Bring a tenant back to the shared cell; the Supervisor carries it out."""
 
     async def work() -> None:
-        async with open_store(settings().database_url.get_secret_value()) as store:
+        async with ready_store() as store:
             tenant = await find_tenant(store, name)
             for placement in await store.tenants.placements():
                 if placement.tenant_id == tenant.id:

@@ -134,7 +134,13 @@ class Child:
             lambda: asyncio.StreamReaderProtocol(reader), process.stdout
         )
         try:
-            while line := await reader.readline():
+            while True:
+                try:
+                    line = await reader.readline()
+                except ValueError:  # a line without end, some library's print; it is dropped
+                    continue
+                if not line:
+                    return
                 self._take(line)
         finally:
             transport.close()

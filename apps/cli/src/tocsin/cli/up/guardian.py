@@ -15,7 +15,7 @@ from tocsin.cli.postgres import processes as servers
 from tocsin.cli.up import processes
 from tocsin.common.clock import SystemClock
 
-_CHILDREN_SECONDS = 8.0
+_CHILDREN_SECONDS = 6.0
 _SERVER_SECONDS = 20.0
 
 

@@ -17,35 +17,35 @@ from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.states import RunState
 from tocsin.common.store.next_rows import NextRowStore
 from tocsin.common.store.rows import (
-    ApiKey,
     Backend,
     BeginItem,
     BeginResult,
     Completion,
     CompletionResult,
-    FairPart,
     GivenBack,
     Held,
     KeepResult,
-    LeaseInfo,
-    Neighbour,
-    OwnedShard,
-    OwnedTenant,
     Pending,
-    Placement,
-    Process,
     QueuePage,
     Recheck,
-    RunSummary,
-    RunView,
     Skip,
     SkipReason,
     Task,
     TaskFault,
     TaskReference,
-    TaskView,
+)
+from tocsin.common.store.tenants import (
+    ApiKey,
+    FairPart,
+    LeaseInfo,
+    Neighbour,
+    OwnedShard,
+    OwnedTenant,
+    Placement,
+    Process,
     Tenant,
 )
+from tocsin.common.store.views import RunSummary, RunView, TaskView
 
 
 class LeaseStore(Protocol):

@@ -12,18 +12,9 @@ from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import LANES, SHARED_SHARDS
 from tocsin.common.models import EARLIEST, Kind, Priority
 from tocsin.common.states import RunState
-from tocsin.common.store.rows import (
-    PARTITION_DAYS_AHEAD,
-    ApiKey,
-    Begun,
-    HistoryRow,
-    Outcome,
-    Pending,
-    Placement,
-    Process,
-    Task,
-    Tenant,
-)
+from tocsin.common.store.rows import PARTITION_DAYS_AHEAD, Begun, Outcome, Pending, Task
+from tocsin.common.store.tenants import ApiKey, Placement, Process, Tenant
+from tocsin.common.store.views import HistoryRow
 
 DAY = timedelta(days=1)
 

@@ -3,7 +3,8 @@
 from datetime import UTC, date, timedelta
 
 from tocsin.common.store.memory.database import DAY, MemoryDatabase
-from tocsin.common.store.rows import HistoryRow, KeepResult
+from tocsin.common.store.rows import KeepResult
+from tocsin.common.store.views import HistoryRow
 
 
 class MemoryHistory:

@@ -6,16 +6,8 @@ from datetime import datetime, timedelta
 from uuid import UUID
 
 from tocsin.common.store.memory.database import Lease, MemoryDatabase, Shard
-from tocsin.common.store.rows import (
-    Backend,
-    FairPart,
-    LeaseInfo,
-    Neighbour,
-    OwnedShard,
-    OwnedTenant,
-    Process,
-    Tenant,
-)
+from tocsin.common.store.rows import Backend
+from tocsin.common.store.tenants import FairPart, LeaseInfo, Neighbour, OwnedShard, OwnedTenant, Process, Tenant
 
 
 class MemoryLeases:

@@ -5,7 +5,8 @@ from uuid import UUID
 from tocsin.common.models import Kind
 from tocsin.common.states import RunState
 from tocsin.common.store.memory.database import MemoryDatabase
-from tocsin.common.store.rows import Begun, HistoryRow, Pending, RunSummary, Task, TaskView
+from tocsin.common.store.rows import Begun, Pending, Task
+from tocsin.common.store.views import HistoryRow, RunSummary, TaskView
 
 
 def view_of(database: MemoryDatabase, task: Task) -> TaskView:

@@ -21,7 +21,6 @@ from tocsin.common.store.rows import (
     CompletionResult,
     GivenBack,
     Held,
-    HistoryRow,
     Outcome,
     Pending,
     Plant,
@@ -34,6 +33,7 @@ from tocsin.common.store.rows import (
     check_completions,
     check_items,
 )
+from tocsin.common.store.views import HistoryRow
 
 
 class MemoryRuns:

@@ -18,20 +18,8 @@ from tocsin.common.states import RunState
 from tocsin.common.store.memory.database import IdempotencyKey, MemoryDatabase, ended_row, parked
 from tocsin.common.store.memory.reads import attempts_of, summaries, view_of
 from tocsin.common.store.memory.runs import skip_row
-from tocsin.common.store.rows import (
-    Begun,
-    HistoryRow,
-    Outcome,
-    Pending,
-    RunSummary,
-    RunView,
-    Skip,
-    SkipReason,
-    Task,
-    TaskFault,
-    TaskReference,
-    TaskView,
-)
+from tocsin.common.store.rows import Begun, Outcome, Pending, Skip, SkipReason, Task, TaskFault, TaskReference
+from tocsin.common.store.views import HistoryRow, RunSummary, RunView, TaskView
 
 
 class MemoryTaskTransaction:

@@ -7,7 +7,7 @@ from uuid import UUID
 from tocsin.common.errors import ConflictError
 from tocsin.common.ids import LANES, SHARED_SHARDS, shard_of
 from tocsin.common.store.memory.database import MemoryDatabase, Shard
-from tocsin.common.store.rows import ApiKey, Placement, Tenant
+from tocsin.common.store.tenants import ApiKey, Placement, Tenant
 
 
 class MemoryTenants:

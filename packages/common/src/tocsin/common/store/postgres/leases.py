@@ -7,16 +7,8 @@ from uuid import UUID
 import asyncpg
 
 from tocsin.common.store.postgres.database import Database
-from tocsin.common.store.rows import (
-    Backend,
-    FairPart,
-    LeaseInfo,
-    Neighbour,
-    OwnedShard,
-    OwnedTenant,
-    Process,
-    Tenant,
-)
+from tocsin.common.store.rows import Backend
+from tocsin.common.store.tenants import FairPart, LeaseInfo, Neighbour, OwnedShard, OwnedTenant, Process, Tenant
 
 APPLICATION = "tocsin {}"
 

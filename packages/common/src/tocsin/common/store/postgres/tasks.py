@@ -16,19 +16,8 @@ from tocsin.common.states import RunState
 from tocsin.common.store.postgres.database import Database, Transaction, columns, instant
 from tocsin.common.store.postgres.leases import now_of
 from tocsin.common.store.postgres.runs import pending_of
-from tocsin.common.store.rows import (
-    HistoryRow,
-    Outcome,
-    Pending,
-    RunSummary,
-    RunView,
-    Skip,
-    SkipReason,
-    Task,
-    TaskFault,
-    TaskReference,
-    TaskView,
-)
+from tocsin.common.store.rows import Outcome, Pending, Skip, SkipReason, Task, TaskFault, TaskReference
+from tocsin.common.store.views import HistoryRow, RunSummary, RunView, TaskView
 
 
 def task_of(row: asyncpg.Record) -> Task:

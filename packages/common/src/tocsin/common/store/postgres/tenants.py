@@ -8,7 +8,7 @@ import asyncpg
 from tocsin.common.errors import ConflictError
 from tocsin.common.ids import shard_of
 from tocsin.common.store.postgres.database import Database
-from tocsin.common.store.rows import ApiKey, Placement, Tenant
+from tocsin.common.store.tenants import ApiKey, Placement, Tenant
 
 
 class PostgresTenants:
