@@ -63,11 +63,11 @@ class PostgresRuns:
         begun: list[Begun] = []
         skipped: list[UUID] = []
         busy: list[UUID] = []
-        for run_id, what, version in rows:
-            if what == "begun":
+        for run_id, version in rows:
+            if version > 0:
                 begun.append(begun_of(asked[run_id], version))
             else:
-                (skipped if what == "skipped" else busy).append(run_id)
+                (busy if version else skipped).append(run_id)
         return BeginResult(tuple(begun), tuple(skipped), tuple(busy))
 
     async def complete(self, lease_id: UUID, completions: Sequence[Completion]) -> CompletionResult:
@@ -142,20 +142,22 @@ def pending_of(row: asyncpg.Record) -> Pending:
 def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
     """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most
     begins have no verdict but to run, and encoding their arguments is a good part of the work."""
-    plants = [(i.row, p) for i in items for p in i.plants]
-    skips = [(i.row.run_id, s.run_id, *_skip_values(s)) for i in items for s in i.skips]
-    verdicts = [(i.skip is not None, *_skip_values(i.skip)) for i in items] if any(i.skip for i in items) else []
+    numbered = list(enumerate(items, 1))
+    plants = [(n, item.row, p) for n, item in numbered for p in item.plants]
+    skips = [(n, s.run_id, *_skip_values(s)) for n, item in numbered for s in item.skips]
+    verdicts = [(item.skip is not None, *_skip_values(item.skip)) for item in items]
+    one_each = all(n == place for place, (n, _, _) in enumerate(plants, 1))
     return [
         [item.row.run_id for item in items],
-        [item.row.fence for item in items],
-        [item.exclusive for item in items] if any(item.exclusive for item in items) else [],
-        *columns(verdicts, 7),
-        [row.run_id for row, _ in plants],
-        [p.run_id for _, p in plants],
-        _usual([None if p.kind is Kind.NEXT else p.kind for _, p in plants]),
-        _usual([None if p.due_at == p.slot else p.due_at for _, p in plants]),
-        [p.slot for _, p in plants],
-        _usual([None if p.last_slot == row.slot else p.last_slot for row, p in plants]),
+        _usual([item.row.fence or None for item in items]),
+        _usual([item.exclusive or None for item in items]),
+        *columns(verdicts if any(item.skip for item in items) else [], 7),
+        [] if one_each else [n for n, _, _ in plants],
+        [p.run_id for _, _, p in plants],
+        _usual([None if p.kind is Kind.NEXT else p.kind for _, _, p in plants]),
+        _usual([None if p.due_at == p.slot else p.due_at for _, _, p in plants]),
+        [p.slot for _, _, p in plants],
+        _usual([None if p.last_slot == row.slot else p.last_slot for _, row, p in plants]),
         *columns(skips, 8),
     ]
 

@@ -1,18 +1,22 @@
 -- Begin: moves pending runs to running (or, by verdict, to history as skipped) and plants what follows.
 --
--- $1 lease; items: $2 run_id, $3 fence, $4 exclusive, $5 skip, $6 skip_first, $7 skip_until, $8 skip_previous,
--- $9 skip_count, $10 skip_exact, $11 skip_reason; plants: $12 source run_id, $13 run_id, $14 kind (null: next),
--- $15 due_at (null: its slot), $16 slot, $17 last_slot (null: the source's slot); further skips: $18 source run_id, $19 run_id, $20 first, $21 until, $22 previous,
--- $23 count, $24 exact, $25 reason. Returns (run_id, what, version).
+-- $1 lease; items: $2 run_id, $3 fence (null: 0), $4 exclusive, $5 skip, $6 skip_first, $7 skip_until,
+-- $8 skip_previous, $9 skip_count, $10 skip_exact, $11 skip_reason; plants: $12 the number of the item they belong to
+-- (null: their own number), $13 run_id, $14 kind (null: next), $15 due_at (null: its slot), $16 slot, $17 last_slot
+-- (null: the item's slot); further skips: $18 the number of the item, $19 run_id, $20 first, $21 until, $22 previous,
+-- $23 count, $24 exact, $25 reason. Returns (run_id, version): of a skipped run 0, of a busy one -1.
 --
 -- Indexes: pending_pkey per item; running_task and pending_task for exclusive items; tasks_pkey.
 -- The ctids are safe because pending rows are never updated and this statement has locked them.
 -- Catch-up runs get the lowest priority: they yield to live ones.
 -- A row gone, locked or of another fence is not in the answer: somebody edited or cancelled it.
 with asked as materialized (
-    select * from unnest($2::uuid[], $3::int[], $4::bool[], $5::bool[], $6::timestamptz[], $7::timestamptz[],
-                         $8::timestamptz[], $9::int[], $10::bool[], $11::text[])
-        as a (run_id, fence, exclusive, skip, skip_first, skip_until, skip_previous, skip_count, skip_exact, skip_reason)
+    select run_id, coalesce(given_fence, 0) as fence, exclusive, skip, skip_first, skip_until, skip_previous, skip_count,
+           skip_exact, skip_reason, number
+      from unnest($2::uuid[], $3::int[], $4::bool[], $5::bool[], $6::timestamptz[], $7::timestamptz[],
+                  $8::timestamptz[], $9::int[], $10::bool[], $11::text[]) with ordinality
+           as a (run_id, given_fence, exclusive, skip, skip_first, skip_until, skip_previous, skip_count, skip_exact,
+                 skip_reason, number)
 ),
 busy as materialized (
     select a.run_id
@@ -32,7 +36,7 @@ got as (
     delete from pending where ctid = any (array(select ctid from k)) returning *
 ),
 v as materialized (
-    select g.*, t.version,
+    select g.*, t.version, a.number,
            a.skip, a.skip_first, a.skip_until, a.skip_previous, a.skip_count, a.skip_exact,
            case when a.skip then a.skip_reason
                 when t.state is null or t.state = 'deleted' then 'deleted'
@@ -53,9 +57,10 @@ planted as (
     select p.run_id, v.tenant_id, v.task_id, greatest(coalesce(p.due_at, p.slot), clock_timestamp()), p.slot,
            coalesce(p.last_slot, v.slot), v.plan_version, case p.kind when 'catchup' then 3 else v.priority end, v.lane,
            coalesce(p.kind, 'next')
-      from unnest($12::uuid[], $13::uuid[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::timestamptz[])
-           as p (source, run_id, kind, due_at, slot, last_slot)
-      join v on v.run_id = p.source and v.kind = 'next' and v.version is not null  -- a task that is gone plants nothing
+      from unnest($12::int[], $13::uuid[], $14::text[], $15::timestamptz[], $16::timestamptz[], $17::timestamptz[])
+           with ordinality as p (item, run_id, kind, due_at, slot, last_slot, number)
+      join v on v.number = coalesce(p.item, p.number)
+             and v.kind = 'next' and v.version is not null  -- a task that is gone plants nothing
 ),
 skipped as (
     insert into history (run_id, tenant_id, task_id, ended_at, due_at, slot, last_slot, until_slot, skip_count,
@@ -68,10 +73,10 @@ skipped as (
     union all
     select s.run_id, v.tenant_id, v.task_id, clock_timestamp(), null, s.first, s.previous, s.until, s.count,
            s.exact, 0, 0, false, 'slot', 'skipped', 'skipped', s.reason
-      from unnest($18::uuid[], $19::uuid[], $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::int[],
-                  $24::bool[], $25::text[]) as s (source, run_id, first, until, previous, count, exact, reason)
-      join v on v.run_id = s.source and v.kind = 'next'
+      from unnest($18::int[], $19::uuid[], $20::timestamptz[], $21::timestamptz[], $22::timestamptz[], $23::int[],
+                  $24::bool[], $25::text[]) as s (item, run_id, first, until, previous, count, exact, reason)
+      join v on v.number = s.item and v.kind = 'next'
 )
-select run_id, case when skip_reason is null then 'begun' else 'skipped' end as what, version from v
+select run_id, case when skip_reason is null then version else 0 end as version from v
 union all
-select run_id, 'busy', null from busy
+select run_id, -1 from busy
