@@ -35,15 +35,15 @@ TWINS = (
     Twin("begin", "fence + 1", "begin_grows_the_fence_by_one", "greatest(fence, 1)"),
     Twin(
         "begin",
-        "greatest(coalesce(p.due_at, p.slot), clock_timestamp())",
+        "greatest(to_timestamp(coalesce(p.due_at, p.slot)), clock_timestamp())",
         "a_due_instant_already_past_becomes_now",
-        "p.due_at",
+        "to_timestamp(coalesce(p.due_at, p.slot))",
     ),
     Twin(
         "begin",
-        "greatest(coalesce(p.due_at, p.slot), clock_timestamp())",
+        "greatest(to_timestamp(coalesce(p.due_at, p.slot)), clock_timestamp())",
         "a_parked_successor_stays_parked",
-        "least(p.due_at, clock_timestamp() + interval '1 year')",
+        "least(to_timestamp(p.due_at), clock_timestamp() + interval '1 year')",
     ),
     Twin(
         "begin",

@@ -209,20 +209,21 @@ class Begun:
 
 def begun_of(row: Pending, version: int) -> Begun:
     """A pending row as it runs: the fence grown by one, a next row become its slot's run."""
-    return Begun(
-        run_id=row.run_id,
-        fence=row.fence + 1,
-        tenant_id=row.tenant_id,
-        task_id=row.task_id,
-        priority=row.priority,
-        due_at=row.due_at,
-        slot=row.slot,
-        last_slot=row.last_slot,
-        lane=row.lane,
-        kind=Kind.SLOT if row.kind is Kind.NEXT else row.kind,
-        plan_version=row.plan_version,
-        losses=row.losses,
-        version=version,
+    kind = Kind.SLOT if row.kind is Kind.NEXT else row.kind
+    return Begun(  # by position, in the order of the fields: thousands a second, and keywords cost a third
+        row.run_id,
+        row.fence + 1,
+        row.tenant_id,
+        row.task_id,
+        row.priority,
+        row.due_at,
+        row.slot,
+        row.last_slot,
+        row.lane,
+        kind,
+        row.plan_version,
+        row.losses,
+        version,
     )
 
 

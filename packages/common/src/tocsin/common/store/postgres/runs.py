@@ -1,12 +1,15 @@
 """The path of a run: heads, begin, completion, put back, give back. One statement each, whatever the number of rows."""
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 import asyncpg
 
+from tocsin.common.clock import PARKED
 from tocsin.common.crashpoints import reach
 from tocsin.common.errors import RowRefusedError
 from tocsin.common.models import Kind, Priority
@@ -59,15 +62,16 @@ class PostgresRuns:
         with _refusals():
             rows, _ = await self._database.fetch_on("begin", lease_id, *arguments, note=note)
         reach("begin.after")
-        asked = {item.row.run_id: item.row for item in items}
         begun: list[Begun] = []
         skipped: list[UUID] = []
         busy: list[UUID] = []
-        for run_id, version in rows:
+        (answer,) = rows
+        for number, version in zip(answer["numbers"] or (), answer["versions"] or (), strict=True):
+            row = items[number - 1].row
             if version > 0:
-                begun.append(begun_of(asked[run_id], version))
+                begun.append(begun_of(row, version))
             else:
-                (busy if version else skipped).append(run_id)
+                (busy if version else skipped).append(row.run_id)
         return BeginResult(tuple(begun), tuple(skipped), tuple(busy))
 
     async def complete(self, lease_id: UUID, completions: Sequence[Completion]) -> CompletionResult:
@@ -155,11 +159,16 @@ def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
         [] if one_each else [n for n, _, _ in plants],
         [p.run_id for _, _, p in plants],
         _usual([None if p.kind is Kind.NEXT else p.kind for _, _, p in plants]),
-        _usual([None if p.due_at == p.slot else p.due_at for _, _, p in plants]),
-        [p.slot for _, _, p in plants],
+        _usual([None if p.due_at == p.slot else _unix(p.due_at) for _, _, p in plants]),
+        [None if p.slot is None else p.slot.timestamp() for _, _, p in plants],
         _usual([None if p.last_slot == row.slot else p.last_slot for _, row, p in plants]),
         *columns(skips, 8),
     ]
+
+
+def _unix(due_at: datetime) -> float:
+    """Exact to the microsecond until the year 2255."""
+    return math.inf if due_at == PARKED else due_at.timestamp()
 
 
 def _usual(values: list[Any]) -> list[Any]:
