@@ -77,9 +77,9 @@ class Database:
         """
         milliseconds = int(self._timeout * 1000)
         try:
-            self._pool = await asyncpg.create_pool(
+            pool = await asyncpg.create_pool(
                 self._dsn,
-                min_size=1,
+                min_size=0,  # asyncpg would restore a floor by itself, and log a trace each time it cannot
                 max_size=self._size,
                 timeout=self._timeout,
                 command_timeout=self._timeout,
@@ -96,6 +96,12 @@ class Database:
             )
         except UNREACHABLE as error:
             raise StoreUnavailableError(_text(error)) from error
+        try:
+            await pool.release(await pool.acquire(timeout=self._timeout))
+        except UNREACHABLE as error:
+            pool.terminate()
+            raise StoreUnavailableError(_text(error)) from error
+        self._pool = pool
 
     async def close(self) -> None:
         """Closes every connection, waiting a second at most for what they are at."""
