@@ -13,7 +13,8 @@ import pytest
 from engine_bench import EngineBench, a_due_task
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.models import CallSpec, Kind, Misfire, Priority
-from tocsin.common.store.rows import Backend, Begun, Held, Task
+from tocsin.common.store.rows import Backend, BeginItem, BeginResult, Begun, Held, Task
+from tocsin.engine import begin as begin_module
 from tocsin.engine.begin import Beginner, planted
 
 # --- the plain way --------------------------------------------------------------------------------------------------
@@ -64,31 +65,75 @@ async def test_what_was_planted_is_known_as_it_was_stored(bench: EngineBench) ->
     assert {row.priority for row in stored.values() if row.kind is Kind.CATCHUP} == {Priority.LOW}
 
 
-async def test_a_thousand_at_most_a_begin_and_no_more_than_one_begin_at_a_time(bench: EngineBench) -> None:
-    for _ in range(10):
-        task = await bench.a_task(schedule=bench.every(3600))
-        for _ in range(230):
+async def begun_one_tenant_at_a_time(bench: EngineBench) -> int:
+    """Begins 2,300 runs of three tenants; says how many begins were under way together at most."""
+    for _ in range(3):
+        tenant = await bench.a_tenant(max_in_flight=10_000)
+        task = await bench.a_task(tenant, schedule=bench.every(3600))
+        for _ in range(766):
             bench.put(task, bench.clock.now())
     await bench.first.own()
     while await bench.first.read():
         pass
-    under_way = 0
+    under_way: set[UUID] = set()
+    together = most = 0
     begin = bench.runs.begin
 
-    async def counted(*args: Any, **how: Any) -> Any:
-        nonlocal under_way
-        under_way += 1
-        assert under_way == 1
-        result = await begin(*args, **how)
-        under_way -= 1
+    async def counted(lease_id: UUID, items: Sequence[BeginItem], note: Any = None) -> BeginResult:
+        nonlocal together, most
+        tenants = {item.row.tenant_id for item in items}
+        assert not tenants & under_way
+        assert len(items) <= 1000
+        under_way.update(tenants)
+        together += 1
+        most = max(most, together)
+        await asyncio.sleep(0)
+        result = await begin(lease_id, items, note)
+        together -= 1
+        under_way.difference_update(tenants)
         return result
 
     bench.runs.begin = counted  # type: ignore[method-assign]
     await asyncio.gather(bench.owner.beginner.run_once(), bench.owner.beginner.run_once())
     while await bench.first.read() or await bench.first.begin():
         pass
-    assert len(bench.calls.orders) == 2300
-    assert max(len(items) for items in bench.runs.begins) == 1000
+    assert len(bench.calls.orders) == 3 * 766
+    return most
+
+
+async def test_a_large_begin_goes_over_two_connections_and_no_tenant_over_both(bench: EngineBench) -> None:
+    assert await begun_one_tenant_at_a_time(bench) == 2
+
+
+async def test_parting_a_tenants_rows_is_caught(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(begin_module, "parts", lambda rows: [rows[::2], rows[1::2]] if len(rows) > 1 else [rows])
+    with pytest.raises(AssertionError):
+        await begun_one_tenant_at_a_time(bench)
+
+
+async def test_a_begin_that_fails_leaves_the_other_settled(bench: EngineBench) -> None:
+    for _ in range(2):
+        task = await bench.a_task(await bench.a_tenant(max_in_flight=10_000), schedule=bench.every(3600))
+        for _ in range(400):
+            bench.put(task, bench.clock.now())
+    await bench.first.own()
+    while await bench.first.read():
+        pass
+    begin, asked = bench.runs.begin, 0
+
+    async def refused(*args: Any, **how: Any) -> BeginResult:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise StoreUnavailableError("away")
+        return await begin(*args, **how)
+
+    bench.runs.begin = refused  # type: ignore[method-assign]
+    with pytest.raises(StoreUnavailableError):
+        await bench.owner.beginner.run_once()
+    assert len(bench.calls.orders) == len(bench.owner.board.in_flight) == 400
+    await bench.owner.beginner.run_once()
+    assert len(bench.calls.orders) == 800
 
 
 async def test_no_begin_while_results_wait_for_the_database(bench: EngineBench) -> None:

@@ -1,6 +1,6 @@
 """Begin: chooses what may start now, moves it to running in one statement, and hands it to the executor.
 
-Every 50 ms, and at once when woken; one begin at a time. A begin whose answer was lost is closed first:
+Every 50 ms, and at once when woken; one begin of a tenant at a time. A begin whose answer was lost is closed first:
 its backend is ended, and only then are its runs adopted or put back (rule 4).
 """
 
@@ -26,6 +26,10 @@ from tocsin.engine.plan import is_exclusive
 from tocsin.engine.planner import Planner
 
 log = logging.getLogger("tocsin.engine.begin")
+
+
+TOGETHER = 500
+"""Runs above which a begin is parted in two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +96,12 @@ class Beginner:
             rows = self._board.choose(until, self._config.batch)
             if not rows:
                 return total
-            total += await self._begin(rows)
+            # to its end on both connections: an outage on one must not leave the other's begin unsettled
+            done = await asyncio.gather(*(self._begin(part) for part in parts(rows)), return_exceptions=True)
+            for result in done:
+                if isinstance(result, BaseException):
+                    raise result
+                total += result
             if len(rows) < self._config.batch:
                 return total
         return total
@@ -161,7 +170,7 @@ class Beginner:
         busy = set(result.busy)
         gotten = {run.run_id for run in result.begun} | set(result.skipped)
         now = self._database_clock.now()
-        self._planner.settle(gotten)
+        self._planner.settle((item.row.run_id for item in items), gotten)
         for item in items:
             row = item.row
             if row.run_id in busy:
@@ -254,7 +263,7 @@ class Beginner:
                 self._add_planted(item, self._database_clock.now())
             (young if row.age <= self._config.adopt_within else old).append(run)
             del by_id[row.run_id]
-        self._planner.settle({run.run_id for run in (*young, *old)})
+        self._planner.settle((item.row.run_id for item in items), {run.run_id for run in (*young, *old)})
         self._readmit([item.row for item in by_id.values()])
         for run in old:
             self._board.take_flight(run, None)
@@ -278,6 +287,20 @@ class Beginner:
         """The definition in memory, if it is the one of the begin."""
         task = self._board.definitions.get(run.task_id)
         return task if task is not None and task.version == run.version else None
+
+
+def parts(rows: list[Pending]) -> list[list[Pending]]:
+    """What one begin takes, and for a large one what two take at once, over two connections: a peak is begun in little
+    more than half the time where the database has a core to spare. A tenant's rows stay together, in their order:
+    begins of one tenant never run in parallel."""
+    if len(rows) <= TOGETHER:
+        return [rows]
+    halves: tuple[list[Pending], list[Pending]] = ([], [])
+    home: dict[UUID, int] = {}
+    for row in rows:
+        half = home.setdefault(row.tenant_id, int(len(halves[1]) < len(halves[0])))
+        halves[half].append(row)
+    return [half for half in halves if half]
 
 
 def planted(source: Pending, plant: Plant, due_at: datetime) -> Pending:

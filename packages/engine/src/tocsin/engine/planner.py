@@ -6,7 +6,7 @@ none, or where the plan raises: the run happens all the same, and that one task 
 
 import contextlib
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
@@ -85,13 +85,15 @@ class Planner:
         skip = Skip(row.run_id, row.slot, row.slot, row.last_slot, 1, True, SkipReason.FAULTY)
         return BeginItem(row, skip=skip, plants=parked_successor(row, self._ids.new))
 
-    def settle(self, gotten: Collection[UUID]) -> None:
+    def settle(self, asked: Iterable[UUID], gotten: Collection[UUID]) -> None:
         """After a begin: a next row of another plan version is a fault only if it was there. Mostly an edit has
         replaced it, and memory had not heard of that."""
-        for run_id, fault in self._suspects.items():
-            if run_id in gotten:
+        if not self._suspects:
+            return
+        for run_id in asked:
+            fault = self._suspects.pop(run_id, None)
+            if fault is not None and run_id in gotten:
                 self._faults[fault.task_id] = fault
-        self._suspects.clear()
 
     async def report_faults(self) -> int:
         """Marks the tasks whose plan raised. Asked for before the begin that parks their next rows: a process that dies
