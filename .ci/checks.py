@@ -175,7 +175,7 @@ CHECKS: Sequence[Check] = (
         appended("packages/engine/src/tocsin/engine/plan.py", "\nimport tocsin.executor.classify  # noqa\n"),
     ),
     Check("namespace", namespace, written("packages/common/src/tocsin/__init__.py", "")),
-    Check("sizes", sizes, written("packages/common/src/tocsin/common/seeded.py", "X = 1\n" * 401)),
+    Check("sizes", sizes, written("packages/common/src/tocsin/common/seeded.py", "X = 1\n" * (LONGEST_FILE + 1))),
     Check("words", words, written("packages/common/src/tocsin/common/seeded.py", "# /work/main\n")),
     Check(
         "tests fail",
