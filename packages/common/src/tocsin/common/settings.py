@@ -15,8 +15,10 @@ class Settings(BaseSettings):
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
     )
-    redis_url: SecretStr | None = Field(default=None, description="the hint index; not needed")
-    hints: Literal["off", "on", "auto"] = Field(default="off", description="whether ids from Redis may name heads")
+    redis_url: SecretStr | None = Field(default=None, description="for the hint index; nothing reads it yet")
+    hints: Literal["off"] = Field(
+        default="off", description="no index yet: off is all there is"
+    )
     data_dir: Path = Field(default=Path(".tocsin"), description="where `up` keeps its database")
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65_535)] = 8080

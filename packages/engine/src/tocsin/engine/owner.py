@@ -16,6 +16,7 @@ from uuid import UUID
 from tocsin.common.calls import Calls, Listener
 from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import Ids
 from tocsin.common.service import Service
 from tocsin.common.store.ports import Store
@@ -82,6 +83,7 @@ class Owner:
         rng: random.Random,
         meter: Meter,
         config: OwnerConfig,
+        hints: HintIndex | None = None,
     ) -> None:
         database_clock = DatabaseClock(clock)
         self.config = config
@@ -94,7 +96,7 @@ class Owner:
         self._wakeups = wakeups
         self._beat = Beat(store.leases, self.lease, clock, database_clock)
         planner = Planner(store, self.board, Ids(clock, rng))
-        self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read)
+        self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read, hints)
         self.beginner = Beginner(
             store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin
         )
