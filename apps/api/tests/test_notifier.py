@@ -8,11 +8,12 @@ from uuid import UUID
 
 import pytest
 
-from api_client import Client, Connection
+from api_client import Client, Connection, begin_waiting
 from database_proxy import Proxy
 from tocsin.api.notifier import PAYLOAD_BYTES, SPACING, Notifier
 from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
+from tocsin.common.store.postgres.wakeups import parse_payload
 
 TENANT = UUID(int=1)
 
@@ -47,7 +48,7 @@ class Wire:
         await asyncio.sleep(0)
 
     @property
-    def queues(self) -> list[str]:
+    def items(self) -> list[str]:
         return [item for _, payload in self.sent for item in payload.split(",")]
 
 
@@ -74,7 +75,7 @@ async def drive(notifier: Notifier, wire: Wire, act: Callable[[], Awaitable[None
 
 
 async def check_nothing_is_lost(make: type[Notifier]) -> None:
-    """Statements fail in every way; each queue is told all the same."""
+    """Statements fail in every way; each queue and each cancel is told all the same."""
     wire = Wire()
     wire.failures = [StoreUnavailableError("down"), OutcomeUnknownError("lost"), StoreUnavailableError("down")]
     notifier = make(wire.send, wire.clock, wire.pause)
@@ -82,10 +83,13 @@ async def check_nothing_is_lost(make: type[Notifier]) -> None:
     async def act() -> None:
         for priority in range(4):
             notifier.wake(TENANT, priority)
+            notifier.cancelled(UUID(int=priority))
             await asyncio.sleep(0)
 
     await drive(notifier, wire, act)
-    assert sorted(set(wire.queues)) == [f"queue {TENANT} {priority}" for priority in range(4)]
+    told = [f"queue {TENANT} {priority}" for priority in range(4)]
+    told += [f"cancel {UUID(int=number)}" for number in range(4)]
+    assert set(wire.items) == set(told)
 
 
 async def test_nothing_is_lost() -> None:
@@ -114,7 +118,7 @@ async def test_told_during_a_statement_means_told_after_it() -> None:
         notifier.wake(TENANT, 2)
 
     await drive(notifier, wire, act)
-    assert wire.queues == [f"queue {TENANT} 2"] * 2
+    assert wire.items == [f"queue {TENANT} 2"] * 2
 
 
 async def test_the_first_goes_at_once_and_the_rest_are_spaced() -> None:
@@ -147,7 +151,7 @@ async def test_failures_are_tried_again_with_growing_pauses() -> None:
     await drive(notifier, wire, act)
     gaps = [round(b - a, 3) for a, b in pairwise(wire.tried)]
     assert gaps == [0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0, 2.0]
-    assert wire.queues == [f"queue {TENANT} 0"]
+    assert wire.items == [f"queue {TENANT} 0"]
 
 
 async def test_payloads_stay_below_the_servers_limit_and_name_each_queue_once() -> None:
@@ -160,9 +164,27 @@ async def test_payloads_stay_below_the_servers_limit_and_name_each_queue_once() 
             notifier.wake(tenant, 3)
 
     await drive(notifier, wire, act)
-    assert wire.queues == [f"queue {tenant} 3" for tenant in tenants]
+    assert wire.items == [f"queue {tenant} 3" for tenant in tenants]
     assert all(len(payload) <= PAYLOAD_BYTES for _, payload in wire.sent)
     assert len(wire.sent) == 6  # 175 of 45 bytes fit
+
+
+async def test_cancelled_runs_go_with_the_queues_once_each_and_within_the_limit() -> None:
+    wire = Wire()
+    notifier = Notifier(wire.send, wire.clock, wire.pause)
+    runs = [UUID(int=number) for number in range(400)]
+
+    async def act() -> None:
+        notifier.wake(TENANT, 2)
+        for run_id in runs * 2:
+            notifier.cancelled(run_id)
+
+    await drive(notifier, wire, act)
+    assert len(wire.sent) == 3  # 179 of 44 bytes fit
+    assert all(len(payload) <= PAYLOAD_BYTES for _, payload in wire.sent)
+    named = [parse_payload(payload) for _, payload in wire.sent]
+    assert [queue for each in named for queue in each.queues] == [(TENANT, 2)]
+    assert [run_id for each in named for run_id in each.cancelled] == runs
 
 
 async def test_what_is_left_is_sent_at_the_end() -> None:
@@ -171,7 +193,7 @@ async def test_what_is_left_is_sent_at_the_end() -> None:
     for number in range(200):
         notifier.wake(UUID(int=number), 0)
     await notifier.flush(5)
-    assert len(wire.queues) == 200
+    assert len(wire.items) == 200
     await notifier.flush(5)
     assert len(wire.sent) == 2
 
@@ -197,6 +219,24 @@ async def test_owners_hear_of_what_was_committed(client: Client, heard: "asyncio
         assert await next_queue() == f"queue {client.tenant_id} 0"
     assert (await client.call("PATCH", path, {"priority": "low"})).status == 200
     assert await next_queue() == f"queue {client.tenant_id} 3"
+
+
+async def test_owners_hear_of_the_cancel_of_a_running_run_and_of_no_other(
+    client: Client, sql: Connection, heard: "asyncio.Queue[str]"
+) -> None:
+    task_id = await client.made()
+    waiting, running = [
+        (await client.call("POST", f"/v1/tasks/{task_id}/run-now")).document["run_id"] for _ in range(2)
+    ]
+    assert (await client.call("POST", f"/v1/runs/{waiting}/cancel")).document["found"] == "pending"
+    await begin_waiting(sql)
+    for _ in range(2):  # again, as a client does that got no answer
+        assert (await client.call("POST", f"/v1/runs/{running}/cancel")).document["found"] == "running"
+        named: list[UUID] = []
+        async with asyncio.timeout(5):
+            while not named:
+                named += parse_payload(await heard.get()).cancelled
+        assert named == [UUID(running)]
 
 
 async def test_a_wake_up_survives_a_lost_connection(proxied: Client, proxy: Proxy, heard: "asyncio.Queue[str]") -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_client import Client, Connection, definition
+from api_client import Client, Connection, begin_waiting, definition
 
 FULL: dict[str, Any] = {
     "name": "every field \U0001f514",
@@ -303,13 +303,7 @@ async def test_cancel_of_the_next_row_plants_the_slot_after(client: Client, sql:
 async def test_cancel_of_a_running_run_marks_it(client: Client, sql: Connection) -> None:
     task_id = await client.made()
     run_id = (await client.call("POST", f"/v1/tasks/{task_id}/run-now")).document["run_id"]
-    await sql.execute(
-        """with gone as (delete from pending where kind = 'now' returning *)
-        insert into running (run_id, tenant_id, task_id, lease_id, due_at, fence, version, plan_version,
-                             priority, lane, losses, kind)
-        select run_id, tenant_id, task_id, gen_random_uuid(), due_at, 1, 1, 1, priority, lane, 0, kind
-          from gone"""
-    )
+    await begin_waiting(sql)
     answer = await client.call("POST", f"/v1/runs/{run_id}/cancel")
     assert (answer.status, answer.document["found"]) == (202, "running")
     assert await sql.fetchval("select cancelled from running")

@@ -2,13 +2,14 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 
 from tocsin.common.errors import LeaseLostError, OutcomeUnknownError, StoreUnavailableError
-from tocsin.common.service import Counts, Service
+from tocsin.common.service import Counts, Service, end_process_on_failure
 
 
 class Rounds:
@@ -178,3 +179,60 @@ async def test_a_wake_up_during_a_round_is_not_lost() -> None:
     service = Service("test", run_once, 3600)
     await asyncio.wait_for(service.run(), 10)
     assert count == 2
+
+
+OnDone = Callable[["asyncio.Task[Any]", Callable[[int], object]], None]
+
+
+async def exits_after(end: str, on_done: OnDone = end_process_on_failure) -> list[int]:
+    """The exit codes after a task that fails, is cancelled or returns."""
+
+    async def work() -> None:
+        if end == "fails":
+            raise TypeError("a fault")
+        if end == "is cancelled":
+            await asyncio.Event().wait()
+
+    codes: list[int] = []
+    called = asyncio.Event()
+
+    def done(task: "asyncio.Task[Any]") -> None:
+        on_done(task, codes.append)
+        called.set()
+
+    task = asyncio.create_task(work(), name="the work")
+    task.add_done_callback(done)
+    await asyncio.sleep(0)
+    if end == "is cancelled":
+        task.cancel()
+    await asyncio.wait_for(called.wait(), 10)
+    return codes
+
+
+def logs_alone(task: "asyncio.Task[Any]", leave: Callable[[int], object]) -> None:
+    """Broken: the process lives on, and does nothing."""
+    if not task.cancelled():
+        logging.getLogger().error("failed", exc_info=task.exception())
+
+
+def any_end_is_a_failure(task: "asyncio.Task[Any]", leave: Callable[[int], object]) -> None:
+    """Broken: a drained actor would be restarted."""
+    if task.cancelled() or task.exception() is not None or task.done():
+        leave(1)
+
+
+async def test_a_failed_task_ends_its_process_with_its_trace_logged(caplog: pytest.LogCaptureFixture) -> None:
+    assert await exits_after("fails") == [1]
+    assert "the work failed; this process ends" in caplog.text
+    assert "TypeError: a fault" in caplog.text
+    assert "in work" in caplog.text
+    assert await exits_after("fails", logs_alone) == []
+
+
+@pytest.mark.parametrize("end", ["is cancelled", "returns"])
+async def test_a_task_that_was_cancelled_or_has_returned_ends_nothing(
+    end: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await exits_after(end) == []
+    assert caplog.text == ""
+    assert await exits_after(end, any_end_is_a_failure) == [1]

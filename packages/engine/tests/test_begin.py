@@ -364,3 +364,25 @@ async def test_an_endpoints_cap_holds_and_its_tenants_other_endpoints_go_on(benc
     assert Counter(run.task_id for run in begun) == {tasks[0].id: 2, tasks[1].id: 2}
     await bench.first.end(begun[0])
     assert [run.task_id for run in await bench.first.begin()] == [begun[0].task_id]
+
+
+async def test_a_call_is_signed_also_when_its_tenant_was_dropped_and_taken_up_again(bench: EngineBench) -> None:
+    """Definitions outlive the tenant's place on the board; its secrets do not."""
+    await a_due_task(bench)
+    bench.owner.board.secrets.clear()
+    await bench.first.begin()
+    (order,) = bench.calls.orders
+    assert order.secrets == ("c2VjcmV0",)
+
+
+async def test_a_run_that_could_not_be_signed_is_put_back(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    await a_due_task(bench)
+    bench.owner.board.secrets.clear()
+
+    async def nothing(*_args: Any, **_how: Any) -> None:
+        """The tenant is gone meanwhile."""
+
+    monkeypatch.setattr(bench.owner.beginner._planner, "load", nothing)
+    await bench.first.begin()
+    assert bench.calls.orders == []
+    assert len(bench.calls.back) == 1

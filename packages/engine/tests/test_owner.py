@@ -71,6 +71,23 @@ async def test_what_does_not_end_within_the_grace_is_not_waited_for() -> None:
     await asyncio.wait_for(owner, 10)
 
 
+async def test_a_drain_before_the_lease_takes_none() -> None:
+    bench = EngineBench()
+    bench.owner.lease.draining = True
+    await asyncio.wait_for(bench.owner.run(), 10)
+    assert bench.database.leases == {}
+
+
+async def test_no_call_starts_once_the_lease_is_given_up() -> None:
+    """Between the lease's end and the closing of the calls a timer may still fire."""
+    bench = EngineBench()
+    owner = await running(bench.first)
+    before = bench.owner.lease.trusted
+    assert await bench.owner.drain(10)
+    assert (before, bench.owner.lease.trusted) == (True, False)
+    await asyncio.wait_for(owner, 10)
+
+
 async def test_draining_ends_with_a_lease_that_is_lost_meanwhile() -> None:
     """Its calls were dropped with it: there is nothing left to wait for."""
     bench = EngineBench()
@@ -132,3 +149,30 @@ async def test_a_run_that_lands_makes_room_and_returns_when_it_is_due_soon() -> 
     await bench.first.end(again, RunState.SUCCEEDED)
     assert bench.owner.board.in_flight == {}
     assert bench.runs.pages == []
+
+
+async def drains_a_long_queue(bench: EngineBench) -> int:
+    """Begins 2,000 due runs of one queue with all services; says in how many looks at the reader's own pace it may."""
+    task = await bench.a_task(await bench.a_tenant(max_in_flight=10_000), schedule=bench.every(3600))
+    for _ in range(2000):
+        bench.put(task, bench.clock.now())
+    owner = await running(bench.first)
+    rounds = 0
+    while len(bench.calls.orders) < 2000 and rounds < 5_000:
+        await asyncio.sleep(0)
+        rounds += 1
+    begun = len(bench.calls.orders)
+    owner.cancel()
+    await asyncio.gather(owner, return_exceptions=True)
+    return begun
+
+
+async def test_a_long_queue_is_read_on_as_fast_as_it_is_begun() -> None:
+    """Without waiting for the reader's own turn, five times a second."""
+    assert await drains_a_long_queue(EngineBench()) == 2000
+
+
+async def test_an_owner_that_leaves_reading_to_its_pace_is_caught() -> None:
+    bench = EngineBench()
+    bench.owner.reader.low = list  # type: ignore[method-assign]
+    assert await drains_a_long_queue(bench) < 2000

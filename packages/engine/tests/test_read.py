@@ -179,7 +179,7 @@ async def test_what_could_not_be_admitted_is_not_passed_over(bench: EngineBench)
 async def behind_rows_kept_aside(bench: EngineBench) -> bool:
     """More rows of busy tasks than a page has are aside; then another becomes due. Whether a wake-up finds it."""
     tenant = await bench.a_tenant()
-    for _ in range(PAGE + 50):
+    for _ in range(2 * PAGE + 50):
         task = await bench.a_task(tenant, schedule=bench.every(7200), overlap=Overlap.CANCEL_PREVIOUS)
         bench.put(task, bench.clock.now() + timedelta(hours=1), fence=1)  # waits for its retry
         bench.put(task, bench.clock.now())

@@ -126,3 +126,14 @@ async def add_tenant(connection: Connection, name: str) -> tuple[UUID, str]:
         key_hash,
     )
     return tenant_id, text
+
+
+async def begin_waiting(sql: Connection) -> None:
+    """Moves every waiting run to running, as some owner's begin would."""
+    await sql.execute(
+        """with gone as (delete from pending where kind = 'now' returning *)
+        insert into running (run_id, tenant_id, task_id, lease_id, due_at, fence, version, plan_version,
+                             priority, lane, losses, kind)
+        select run_id, tenant_id, task_id, gen_random_uuid(), due_at, 1, 1, 1, priority, lane, 0, kind
+          from gone"""
+    )

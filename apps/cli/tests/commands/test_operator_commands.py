@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import asyncpg
@@ -57,8 +58,8 @@ def test_a_tenant_is_made_with_a_key_and_a_secret(here: str) -> None:
     assert row["signing_secrets"] == [secret[1]]
     assert "acme" in refused("tenant", "create", "acme")
     listed = tocsin("tenant", "list").output.splitlines()
-    assert listed[0].split() == ["id", "name", "cell", "shard", "weight", "max", "in", "flight"]
-    assert listed[1].split()[1:] == ["acme", "shared", str(row["shard"]), "2.5", "40"]
+    assert listed[0].split() == ["id", "name", "cell", "shard", "weight", "max", "in", "flight", "per", "endpoint"]
+    assert listed[1].split()[1:] == ["acme", "shared", str(row["shard"]), "2.5", "40", "no", "limit"]
 
 
 def test_a_tenant_is_promoted_and_demoted(here: str) -> None:
@@ -68,10 +69,19 @@ def test_a_tenant_is_promoted_and_demoted(here: str) -> None:
     [row] = fetch(here, "select executors, closing from placements where cell = $1", cell)
     assert tuple(row) == (2, False)
     assert cell in tocsin("tenant", "list").output
+    assert "demote it first" in refused("tenant", "promote", "acme", "--executors", "3")
     tocsin("tenant", "demote", "acme")
     [row] = fetch(here, "select closing from placements where cell = $1", cell)
     assert row["closing"]
+    assert "about to leave it" in refused("tenant", "promote", "acme")
     assert "no tenant is named 'nobody'" in refused("tenant", "promote", "nobody")
+
+
+def test_a_cell_has_no_more_executors_than_its_tenant_may_have_calls(here: str) -> None:
+    """Rule 1, k <= cap: each of the k shards may have one call at least."""
+    tocsin("tenant", "create", "small", "--max-in-flight", "3")
+    assert "3 calls in flight" in refused("tenant", "promote", "small", "--executors", "4")
+    tocsin("tenant", "promote", "small", "--executors", "3")
 
 
 def test_keys_are_made_listed_and_revoked(here: str) -> None:
@@ -133,7 +143,7 @@ def test_doctor_masks_secrets(here: str, monkeypatch: pytest.MonkeyPatch) -> Non
         ("TOCSIN_REDIS_URL", "http://127.0.0.1:9", "BROKEN  Redis: TOCSIN_REDIS_URL must begin with redis://"),
         ("TOCSIN_RAY_ADDRESS", "127.0.0.1:9", "BROKEN  Ray: "),
         ("TOCSIN_RAY_ADDRESS", "nowhere", "BROKEN  Ray: nowhere is not host:port"),
-        ("TOCSIN_EGRESS_ALLOW", "10.0.0.0/99", "BROKEN  egress: "),
+        ("TOCSIN_EGRESS_ALLOW", "10.0.0.0/99", "BROKEN  egress: TOCSIN_EGRESS_ALLOW: '10.0.0.0/99' must be a network"),
         ("TOCSIN_MAX_IN_FLIGHT", "900000000", "BROKEN  open files: .*fewer than TOCSIN_MAX_IN_FLIGHT"),
     ],
 )
@@ -179,3 +189,24 @@ def test_a_database_that_is_away_or_empty_is_named(empty_database_url: str, monk
 def test_a_setting_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_API_PORT", "eighty")
     assert refused("doctor").startswith("tocsin: TOCSIN_API_PORT: ")
+
+
+@pytest.mark.parametrize("command", ["up", "engine"])
+def test_an_egress_list_that_cannot_be_read_is_refused_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    monkeypatch.setenv("TOCSIN_EGRESS_ALLOW", "10.1.0.0/16, 10.0.0.0/99")
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", "postgresql://127.0.0.1:9/none")
+    monkeypatch.setenv("TOCSIN_DATA_DIR", str(tmp_path / "data"))
+    monkeypatch.setattr("tocsin.cli.up.command.configure_logging", lambda *_: None)
+    monkeypatch.setattr("tocsin.cli.commands.serve.configure_logging", lambda: None)
+    assert refused(command).startswith("tocsin: TOCSIN_EGRESS_ALLOW: '10.0.0.0/99' must be a network like ")
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_trust_margin_that_leaves_no_time_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_LEASE_TTL_SECONDS", "8")
+    monkeypatch.setenv("TOCSIN_TRUST_MARGIN_SECONDS", "4")
+    said = "tocsin: TOCSIN_TRUST_MARGIN_SECONDS: must be less than half of TOCSIN_LEASE_TTL_SECONDS, which is 8.0 s"
+    for command in ("up", "engine", "doctor"):
+        assert refused(command) == said

@@ -188,7 +188,11 @@ TWINS = (
         "catch_up_runs_yield_to_live_ones",
         "v.priority",
     ),
-    Twin("begin", "and v.version is not null", "a_run_whose_task_is_missing_is_skipped"),
+    Twin(
+        "begin",
+        "and v.version is not null and v.skip_reason is distinct from 'deleted'",
+        "a_run_whose_task_is_missing_is_skipped",
+    ),
     Twin("begin", "and q.run_id <> p.run_id", "an_exclusive_run_waits_for_the_others_of_its_task"),
     Twin("give_back", "c.lost >= $3", "put_backs_do_not_count_as_lost", "c.losses + 1 >= $3"),
     Twin(

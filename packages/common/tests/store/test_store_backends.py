@@ -48,18 +48,39 @@ async def tried_sessions(bench: PostgresBench, statement: str) -> set[str]:
         " insert into tried select application_name from pg_stat_activity where pid = session;"
         " return true; end $$; truncate tried; set plan_cache_mode = force_generic_plan"
     )
-    await bench.admin.fetch(statement.replace("pg_terminate_backend", "try"), ["other"])
+    await bench.admin.fetch(statement.replace("pg_terminate_backend", "try"))
     return {row["name"] for row in await bench.admin.fetch("select name from tried")}
 
 
 async def test_ending_sessions_in_one_condition_is_caught(postgres_bench: PostgresBench) -> None:
     """The broken twin: PostgreSQL tries the cheapest condition first, and that one ends everybody's sessions."""
     broken = (
-        "select pid from pg_stat_activity where application_name = any ($1)"
-        " and datname = current_database() and pg_terminate_backend(pid)"
+        "select pid from pg_stat_activity where datname = current_database() and pg_terminate_backend(pid)"
+        " and application_name in (select 'tocsin ' || id from leases where expired_at is not null)"
     )
-    assert await tried_sessions(postgres_bench, query("lease_end_backends")) == {"other"}
-    assert await tried_sessions(postgres_bench, broken) > {"other"}
+    bench = postgres_bench
+    lease = await a_lease(bench)
+    ended = await open_store(bench, lease)
+    try:
+        await bench.admin.execute("update leases set expired_at = now() where id = $1", lease)
+        assert await tried_sessions(bench, query("lease_end_backends")) == {ended.name}
+        assert await tried_sessions(bench, broken) > {ended.name}
+    finally:
+        await ended.close()
+
+
+async def test_a_judge_ends_what_one_before_it_left(postgres_bench: PostgresBench) -> None:
+    """It died between its judgement and the ending of the sessions."""
+    bench = postgres_bench
+    judge, judged = await a_lease(bench), await a_lease(bench)
+    frozen = await open_store(bench, judged)
+    try:
+        await bench.admin.execute("update leases set expired_at = now() where id = $1", judged)
+        assert await bench.store.leases.judge(judge) == []
+        while await bench.admin.fetchval(SESSIONS, frozen.name):
+            pass
+    finally:
+        await frozen.close()
 
 
 async def test_a_lease_that_leaves_keeps_its_sessions(postgres_bench: PostgresBench) -> None:

@@ -29,6 +29,7 @@ from tocsin.common.store.rows import (
     Outcome,
     Pending,
     QueuePage,
+    Recheck,
     SkipReason,
     Task,
     returned,
@@ -56,6 +57,7 @@ class RecordedCalls:
         self.aborted: list[UUID] = []
         self.waiting_results = 0
         self.submitted = asyncio.Event()
+        self.was_aborted = asyncio.Event()
 
     def submit(self, order: Order) -> None:
         self.orders.append(order)
@@ -66,6 +68,7 @@ class RecordedCalls:
 
     def abort(self, run_id: UUID) -> None:
         self.aborted.append(run_id)
+        self.was_aborted.set()
 
     def backlog(self) -> int:
         return self.waiting_results
@@ -81,9 +84,18 @@ class RecordedCalls:
         return [order.run for order in self.orders]
 
 
-class NoWakeUps:
-    def start(self, queues: Callable[[Sequence[tuple[UUID, int]]], None], tenants: Callable[[], None]) -> None:
-        """Nobody notifies."""
+class ToldWakeUps:
+    """Nobody notifies but the test: what it hands to `cancelled`, a running owner hears."""
+
+    cancelled: Callable[[Sequence[UUID]], None]
+
+    def start(
+        self,
+        queues: Callable[[Sequence[tuple[UUID, int]]], None],
+        tenants: Callable[[], None],
+        cancelled: Callable[[Sequence[UUID]], None],
+    ) -> None:
+        self.cancelled = cancelled
 
     async def stop(self) -> None:
         """Nothing runs."""
@@ -137,6 +149,10 @@ class FaultyRuns(MemoryRuns):
     async def held(self, lease_id: UUID) -> list[Held]:
         self._refuse("held")
         return await super().held(lease_id)
+
+    async def recheck(self, lease_id: UUID, pairs: Sequence[tuple[UUID, int]]) -> list[Recheck]:
+        self._refuse("recheck")
+        return await super().recheck(lease_id, pairs)
 
     async def commit_late(self) -> None:
         """What was under way commits now."""
@@ -269,12 +285,13 @@ class Executor:
         self.store.runs = self.runs
         self.calls = RecordedCalls()
         self.meter = MemoryMeter()
+        self.wakeups = ToldWakeUps()
         self.process = Process("node", f"boot {next(_numbers)}", "pid:1", 1, 1.0)
         self.owner = Owner(
             self.store,
             self.lease_id,
             self.process,
-            NoWakeUps(),
+            self.wakeups,
             self._make_calls,
             bench.clock,
             random.Random(2),

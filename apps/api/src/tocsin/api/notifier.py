@@ -1,9 +1,10 @@
-"""The wake-up of owners: a coalesced NOTIFY after commits that changed what is due.
+"""The wake-up of owners: a coalesced NOTIFY after commits that changed what is due, or cancelled what runs.
 
 A commit with a NOTIFY takes a lock of the whole database server, so there is at most one such statement in
 `SPACING` seconds from one process, however many requests there are; after a quiet time the first one
 goes out at once. A wake-up is forgotten only when its statement has committed: what failed is sent
-again, and twice does no harm. Without any of them runs would still start, at the owners' next sweep.
+again, and twice does no harm. Without any of them runs would still start, at the owners' next sweep,
+and the call of a cancelled run would go on to its own end.
 """
 
 import asyncio
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Notifier:
-    """Sends what it was told to, in the order in which it was told, each queue once.
+    """Sends what it was told to, in the order in which it was told, each queue and each cancelled run once.
 
     Args:
         send: sends one payload; returns once it has committed.
@@ -47,8 +48,11 @@ class Notifier:
 
     def wake(self, tenant_id: UUID, priority: int) -> None:
         """Has the owner of this queue told, soon. Never waits, never fails."""
-        self._waiting[f"queue {tenant_id} {int(priority)}"] = None
-        self._told.set()
+        self._tell(f"queue {tenant_id} {int(priority)}")
+
+    def cancelled(self, run_id: UUID) -> None:
+        """Has the owner of this run, which is marked as cancelled, told, soon. Never waits, never fails."""
+        self._tell(f"cancel {run_id}")
 
     async def run(self) -> None:
         """Sends until it is cancelled."""
@@ -70,6 +74,10 @@ class Notifier:
                 while self._waiting and await self._send_one():
                     await self._pause(SPACING)
 
+    def _tell(self, item: str) -> None:
+        self._waiting[item] = None
+        self._told.set()
+
     async def _send_one(self) -> bool:
         payload = self._take()
         sent = False
@@ -77,7 +85,7 @@ class Notifier:
             await self._send(payload)
             sent = True
         except Exception as error:
-            log.warning("notify_failed queues=%d error=%s", payload.count(",") + 1, type(error).__name__)
+            log.warning("notify_failed items=%d error=%s", payload.count(",") + 1, type(error).__name__)
         finally:
             if not sent:
                 self._waiting = dict.fromkeys(payload.split(",")) | self._waiting

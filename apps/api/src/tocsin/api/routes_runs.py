@@ -7,6 +7,7 @@ from aiohttp import web  # noqa: TID251 - this app serves HTTP
 from tocsin.api.context import answer, context_of, id_of, query_of, read_object, refuse_unknown, tenant_of
 from tocsin.api.views import run_document
 from tocsin.common.errors import NotFoundError
+from tocsin.common.states import RunState
 
 
 async def get_run(request: web.Request) -> web.Response:
@@ -22,7 +23,10 @@ async def cancel_run(request: web.Request) -> web.Response:
     query_of(request, ())
     run_id = id_of(request, "run")
     refuse_unknown(await read_object(request, empty=True), ())
-    found = await context_of(request).writes.cancel(tenant_of(request), run_id)
+    context = context_of(request)
+    found = await context.writes.cancel(tenant_of(request), run_id)
+    if found is RunState.RUNNING:
+        context.notifier.cancelled(run_id)
     return answer({"run_id": str(run_id), "found": found}, status=202)
 
 

@@ -68,14 +68,15 @@ class ExecutorNode:
         self._owner: Owner | None = None
         self._store: PostgresStore | None = None
         self._draining = False
+        self._outdated = False
 
     async def run(self) -> None:
-        """Returns after `drain`."""
+        """Returns after `drain`, and where it would take a lease when a newer generation has begun (rule 12)."""
         self._process = await asyncio.to_thread(this_process)
         gc.collect()
         gc.freeze()
         gc.set_threshold(_GC_THRESHOLD, 20, 20)
-        while not self._draining:
+        while not (self._draining or self._outdated):
             try:
                 await self._one_lease(self._process)
             except LeaseLostError as error:
@@ -89,10 +90,14 @@ class ExecutorNode:
     async def _one_lease(self, process: Process) -> None:
         lease_id = Ids(self._clock, self._rng).new()
         dsn = self._settings.database_url.get_secret_value()
-        store = PostgresStore(dsn, lease_id=lease_id)
+        store = PostgresStore(dsn, lease_id=lease_id, beat_timeout=0.4 * self._settings.lease_ttl_seconds)
         try:
             await store.open()
             if self._draining:  # asked for while the database was waited for
+                return
+            if await self._superseded(store):
+                log.warning("a newer generation than %d has begun; taking no lease", self._generation)
+                self._outdated = True
                 return
             self._store = store
             self._owner = Owner(
@@ -155,9 +160,13 @@ class ExecutorNode:
     async def outdated(self) -> bool:
         """Whether a newer Supervisor has begun a generation: this executor is to drain (rule 12)."""
         store = self._store
-        if store is None:
-            return False
+        if self._outdated or store is None:
+            return self._outdated
         try:
-            return await store.tenants.generation() > self._generation
+            return await self._superseded(store)
         except StoreUnavailableError:
             return False
+
+    async def _superseded(self, store: PostgresStore) -> bool:
+        """Generation 0 is of no Supervisor, and none replaces it."""
+        return self._generation > 0 and await store.tenants.generation() > self._generation

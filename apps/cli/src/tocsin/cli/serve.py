@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from tocsin.api import main as api
+from tocsin.cli.egress import read_egress
 from tocsin.cli.node import ExecutorNode
 from tocsin.common.settings import Settings
 from tocsin.common.telemetry.meter import MemoryMeter
@@ -37,7 +38,11 @@ async def serve_engine(settings: Settings, stop: asyncio.Event, *, grace: float 
     """Runs one executor of the cell `settings.cell` until `stop` is set, then drains it within `grace` seconds.
 
     Says whether everything in flight was finished. Its generation is 0: no Supervisor sizes it.
+
+    Raises:
+        TocsinError: `settings.egress_allow` cannot be read; nothing was started.
     """
+    read_egress(settings.egress_allow)
     node = ExecutorNode(settings, settings.cell, 0, MemoryMeter())
     running = asyncio.create_task(node.run(), name="node")
     stopping = asyncio.create_task(stop.wait(), name="stop")

@@ -22,7 +22,13 @@ def new_signing_secret() -> str:
 
 
 async def make_tenant(
-    store: PostgresStore, clock: Clock, name: str, *, weight: float = 1.0, max_in_flight: int = MAX_IN_FLIGHT
+    store: PostgresStore,
+    clock: Clock,
+    name: str,
+    *,
+    weight: float = 1.0,
+    max_in_flight: int = MAX_IN_FLIGHT,
+    max_per_endpoint: int | None = None,
 ) -> tuple[Tenant, str]:
     """Adds a tenant and tells the executors; returns it with its signing secret.
 
@@ -30,7 +36,7 @@ async def make_tenant(
         ConflictError: the name is taken.
     """
     tenant_id = Ids(clock, random.SystemRandom()).new()
-    tenant = Tenant(tenant_id, name, shard_of(tenant_id), weight, max_in_flight, None)
+    tenant = Tenant(tenant_id, name, shard_of(tenant_id), weight, max_in_flight, max_per_endpoint)
     secret = new_signing_secret()
     await store.tenants.insert(tenant, [secret])
     await store.tasks.notify(_TENANTS)

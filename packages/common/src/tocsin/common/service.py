@@ -3,7 +3,9 @@
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from tocsin.common.errors import LeaseLostError, StoreUnavailableError
 
@@ -75,3 +77,16 @@ class Service:
             log.warning("%s: the database is back", self.name)
             self._away = 0
         return self._every
+
+
+def end_process_on_failure(task: "asyncio.Task[Any]", leave: Callable[[int], object] = os._exit) -> None:
+    """A done callback for a task that its process lives for: its exception is logged and ends the process with code 1.
+
+    Else a process that does nothing would look alive, and whoever restarts dead ones would let it be. A cancelled
+    task, and one that has returned, ended as it was meant to.
+    """
+    if task.cancelled():
+        return
+    if (error := task.exception()) is not None:
+        log.critical("%s failed; this process ends", task.get_name(), exc_info=error)
+        leave(1)

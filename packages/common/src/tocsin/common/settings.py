@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 
@@ -16,9 +17,7 @@ class Settings(BaseSettings):
         default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
     )
     redis_url: SecretStr | None = Field(default=None, description="for the hint index; nothing reads it yet")
-    hints: Literal["off"] = Field(
-        default="off", description="no index yet: off is all there is"
-    )
+    hints: Literal["off"] = Field(default="off", description="no index yet: off is all there is")
     data_dir: Path = Field(default=Path(".tocsin"), description="where `up` keeps its database")
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
@@ -29,7 +28,8 @@ class Settings(BaseSettings):
         default=10.0, description="how long a silent executor is believed to live"
     )
     trust_margin_seconds: Annotated[float, Field(gt=0)] | None = Field(
-        default=None, description="calls stop this long before the lease can end; a fifth of the ttl"
+        default=None,
+        description="calls stop this long before the lease can end; a fifth of the ttl, and always less than half",
     )
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="calls in flight per process; 10,000, or the open-file limit less 1,000"
@@ -42,6 +42,16 @@ class Settings(BaseSettings):
     )
     retention_days: Annotated[int, Field(ge=1, le=3_650)] = Field(default=30, description="how long history is kept")
     partition_days_ahead: Annotated[int, Field(ge=2, le=60)] = 7
+
+    @field_validator("trust_margin_seconds")
+    @classmethod
+    def _margin_leaves_time_to_work(cls, margin: float | None, info: ValidationInfo) -> float | None:
+        ttl: float | None = info.data.get("lease_ttl_seconds")  # missing if it was refused itself
+        if margin is not None and ttl is not None and not margin < ttl / 2:
+            raise PydanticCustomError(
+                "trust_margin", "must be less than half of TOCSIN_LEASE_TTL_SECONDS, which is {ttl} s", {"ttl": ttl}
+            )
+        return margin
 
     @property
     def trust_margin(self) -> float:

@@ -58,7 +58,7 @@ ARCS: tuple[Arc, ...] = (
     _arc("put_back", _R, _P, "executor", "put_back", "begun by a living executor and never called"),
     _arc("give_back", _R, _P, "owner", "give_back", "its lease is gone; perhaps called, recorded as lost"),
     _arc("lose", _R, RunState.DEAD, "owner", "give_back", "lost five times, or its task says dead when lost"),
-    _arc("skip", _P, RunState.SKIPPED, "owner", "begin", "misfire, overlap, paused, deleted or ended"),
+    _arc("skip", _P, RunState.SKIPPED, "owner", "begin", "misfire, overlap, faulty, paused or deleted"),
     _arc(
         "withdraw",
         _P,

@@ -15,7 +15,7 @@ from ray.actor import ActorHandle
 from tocsin.common.clock import SystemClock
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import Ids
-from tocsin.common.service import Service
+from tocsin.common.service import Service, end_process_on_failure
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.tasks import Tasks
@@ -87,7 +87,8 @@ class SupervisorActor:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
         self._settings = Settings()
         self._cells = RayCells(executor_class)
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task = asyncio.get_running_loop().create_task(self._run(), name=SUPERVISOR)
+        self._task.add_done_callback(end_process_on_failure)
         self._counts: dict[str, int] = {}
 
     def __repr__(self) -> str:

@@ -111,6 +111,7 @@ class Beginner:
             stale = {row.task_id for row in rows if self._planner.stale(row)}
             if stale:
                 await self._planner.load(stale, again=True)
+            await self._planner.load({row.task_id for row in rows if row.tenant_id not in self._board.secrets})
             items, later = self._plan(rows)
             await self._planner.report_faults()
         except BaseException:
@@ -233,11 +234,12 @@ class Beginner:
         for run in begun:
             if (lag := now - run.due_at.timestamp()) > 0:
                 self._meter.observe(DUE_LAG, lag, run.priority.name.lower())
-            task = self._task(run)
-            if task is None:  # edited again since: what was begun is not what the task now says
+            task, secrets = self._task(run), self._board.secrets.get(run.tenant_id)
+            if task is None or secrets is None:
+                # edited again since: what was begun is not what the task now says; or no call could be signed
                 self._calls.put_back(run)
             else:
-                self._calls.submit(Order(run, task, self._board.secrets.get(run.tenant_id, ()), sent))
+                self._calls.submit(Order(run, task, secrets, sent))
 
     async def _cancel_previous(self) -> None:
         if not self._cancel_wanted:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -40,11 +41,15 @@ class Lease:
         self.config = config
         self.draining = False
         self._clock = clock
-        self._beaten_at = -1e12
+        self._beaten_at = -math.inf
 
     def beaten(self, started: float) -> None:
         """A heartbeat succeeded that was sent at the boot-time instant `started`."""
         self._beaten_at = max(self._beaten_at, started)
+
+    def give_up(self) -> None:
+        """No call starts any more: the lease is about to be ended."""
+        self._beaten_at = -math.inf
 
     @property
     def trusted(self) -> bool:

@@ -37,10 +37,16 @@ _INSIST_PAUSE = 0.25
 
 
 class WakeUps(Protocol):
-    """Coalesced NOTIFYs. A lost one costs lateness, never a run."""
+    """Coalesced NOTIFYs. A lost one costs lateness, never a run; of a cancel, the rest of its call's time."""
 
-    def start(self, queues: Callable[[Sequence[tuple[UUID, int]]], None], tenants: Callable[[], None]) -> None:
-        """Calls `queues` with (tenant, priority) pairs that changed, and `tenants` when tenants or shards did."""
+    def start(
+        self,
+        queues: Callable[[Sequence[tuple[UUID, int]]], None],
+        tenants: Callable[[], None],
+        cancelled: Callable[[Sequence[UUID]], None],
+    ) -> None:
+        """Calls `queues` with (tenant, priority) pairs that changed, `tenants` when tenants or shards did, and
+        `cancelled` with the ids of running runs that are said to be cancelled."""
         ...
 
     async def stop(self) -> None: ...
@@ -69,6 +75,7 @@ class OwnerConfig:
     begin_every: float = 0.05
     read_every: float = 0.2
     give_back_every: float = 1.0
+    abort_every: float = 1.0
 
 
 class Owner:
@@ -103,12 +110,14 @@ class Owner:
         self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader)
         self._judge = Judge(store.leases, self.lease, process, meter)
         give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock)
+        self._said_cancelled: set[UUID] = set()
         self._left = asyncio.Event()
         self._ended = asyncio.Event()
         every = config.lease.every
-        self._begin_service = Service("begin", self.beginner.run_once, config.begin_every)
+        self._begin_service = Service("begin", self._begin_once, config.begin_every)
         self._read_service = Service("read", self._read_once, config.read_every)
         self._ownership_service = Service("ownership", self._own_once, every)
+        self._abort_service = Service("abort", self._abort_once, config.abort_every)
         self._services = [
             Service("beat", self._beat.run_once, every, longest_pause=every),
             Service("judge", self._judge_once, every),
@@ -116,6 +125,7 @@ class Owner:
             Service("give back", give_back.run_once, config.give_back_every),
             self._read_service,
             self._begin_service,
+            self._abort_service,
         ]
 
     async def run(self) -> None:
@@ -125,8 +135,10 @@ class Owner:
             StoreUnavailableError: the lease could not be registered.
             LeaseLostError: the lease has ended; what it held will be given back.
         """
+        if self.lease.draining:
+            return
         await self._beat.register(self.config.cell, self.config.generation, self._process, self.config.zone_data)
-        self._wakeups.start(self._queues_changed, self._ownership_service.wake)
+        self._wakeups.start(self._queues_changed, self._ownership_service.wake, self._cancels_heard)
         tasks = [asyncio.create_task(service.run(), name=service.name) for service in self._services]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -159,6 +171,7 @@ class Owner:
         for service in self._services:
             service.stop()
         try:
+            self.lease.give_up()
             async with asyncio.timeout(1.0):
                 await self._store.leases.leave(self.lease.id)
         except (TimeoutError, StoreUnavailableError):
@@ -176,6 +189,12 @@ class Owner:
         counts = await self.reader.run_once()
         if counts["added"]:
             self._begin_service.wake()
+        return counts
+
+    async def _begin_once(self) -> dict[str, int]:
+        counts = await self.beginner.run_once()
+        if counts.get("begun") and self.reader.low():
+            self._read_service.wake()  # a long queue is read on as fast as it is begun
         return counts
 
     async def _judge_once(self) -> dict[str, int]:
@@ -196,6 +215,27 @@ class Owner:
         if mine:
             self.reader.want(mine)
             self._read_service.wake()
+
+    def _cancels_heard(self, run_ids: Sequence[UUID]) -> None:
+        self._said_cancelled.update(run_ids)
+        self._abort_service.wake()
+
+    async def _abort_once(self) -> dict[str, int]:
+        """Aborts the calls of the runs that are said to be cancelled, where the database says so too (rule 8): a
+        wake-up is a hint, and an aborted call ends its run for good."""
+        said, self._said_cancelled = self._said_cancelled, set()
+        pairs = [pair for pair in self.board.in_flight if pair[0] in said] if said else []
+        if not pairs:
+            return {"aborted": 0}
+        try:
+            rows = await self._store.runs.recheck(self.lease.id, pairs)
+        except StoreUnavailableError:
+            self._said_cancelled |= said
+            raise
+        marked = [row.run_id for row in rows if row.cancelled]
+        for run_id in marked:
+            self.calls.abort(run_id)
+        return {"aborted": len(marked)}
 
     def landed(self, run: Begun, again: Pending | None) -> None:
         """Brings the board to a run's end: room for another, its own return, the rows that waited for it."""

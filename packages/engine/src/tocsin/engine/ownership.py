@@ -7,7 +7,6 @@ what dead leases hold of its tenants, and a count of what live ones hold.
 
 import logging
 from collections.abc import Iterable, Sequence
-from typing import Protocol
 from uuid import UUID
 
 from tocsin.common.crashpoints import reach
@@ -19,10 +18,6 @@ from tocsin.engine.lease import Lease
 from tocsin.engine.read import Reader
 
 log = logging.getLogger("tocsin.engine.ownership")
-
-
-class Notify(Protocol):
-    async def __call__(self, payload: str) -> None: ...
 
 
 class Ownership:

@@ -128,8 +128,8 @@ class Supervisor:
                 await self._store.tasks.notify("tenants")
                 log.info("tenant %s may move to its own cell %s", tenant.id, placement.cell)
         moving = await self._store.tenants.moving()
-        if moving:
-            await self._store.leases.move_tenants(moving, None)
+        if moving and await self._store.leases.move_tenants(moving, None):
+            await self._store.tasks.notify("tenants")
 
     async def _keep_history(self) -> None:
         await self._store.history.keep(None, self._config.partition_days_ahead)

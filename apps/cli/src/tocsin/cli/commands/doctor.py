@@ -12,12 +12,13 @@ from pydantic import SecretStr
 
 from tocsin.cli.commands.run import run, settings, table
 from tocsin.cli.database import open_store
+from tocsin.cli.egress import read_egress
 from tocsin.cli.limits import in_flight_limit
+from tocsin.cli.tenants import MAX_IN_FLIGHT
 from tocsin.common.errors import TocsinError
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.migrate import schema_state
 from tocsin.common.time.zones import zone_data_version
-from tocsin.executor.egress import EgressPolicy
 
 _PREFIX = "TOCSIN_"
 _SECONDS = 5.0
@@ -109,7 +110,10 @@ async def _zone_data(chosen: Settings) -> str:
 async def _open_files(chosen: Settings) -> str:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = in_flight_limit(chosen)
-    text = f"limit {soft} (at most {_number(hard)}); {limit} calls in flight per process"
+    text = (
+        f"limit {soft} (at most {_number(hard)}); {limit} calls in flight per process,"
+        f" {MAX_IN_FLIGHT} per tenant and any number per endpoint, unless a tenant says otherwise"
+    )
     if chosen.max_in_flight is not None and limit < chosen.max_in_flight:
         raise Broken(f"{text}, fewer than {_PREFIX}MAX_IN_FLIGHT asks for: raise the limit (ulimit -n)")
     return text
@@ -120,7 +124,7 @@ def _number(limit: int) -> str:
 
 
 async def _egress(chosen: Settings) -> str:
-    allowed = EgressPolicy.parse(chosen.egress_allow).allowed
+    allowed = read_egress(chosen.egress_allow).allowed
     return f"public addresses{f' and {len(allowed)} networks besides' if allowed else ' only'}"
 
 

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Coroutine, Iterator
 from typing import Any
 
+from tocsin.cli.egress import read_egress
 from tocsin.cli.logs import configure_logging
 from tocsin.cli.up.machine import Machine
 from tocsin.cli.up.options import UpOptions, require_free_ports
@@ -27,6 +28,7 @@ async def up(options: UpOptions, egress_allow: str) -> None:
     """
     screen = Screen()
     configure_logging(ScreenHandler(screen))
+    read_egress(egress_allow)
     require_free_ports(options)
     machine = Machine(options, SystemClock(), egress_allow)
     stop = asyncio.Event()

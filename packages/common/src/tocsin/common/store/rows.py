@@ -54,7 +54,6 @@ class SkipReason(StrEnum):
     EDITED = "edited"
     SKIPPED = "skipped_by_user"
     FAULTY = "faulty"
-    ENDED = "ended"
     ZONE_DATA = "zone_data"
 
 

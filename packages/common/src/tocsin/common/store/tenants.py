@@ -58,8 +58,8 @@ class FairPart:
 class Process:
     """One life of one process, as others on the same machine can recognise it.
 
-    `started` is its start in Unix seconds; equal pids mean the same process only with equal boot,
-    pid namespace and start.
+    `started` is its start: on Linux in clock ticks since the boot, elsewhere in Unix seconds. Only starts of
+    one boot and pid namespace can be compared; there an equal pid and start mean the same process.
     """
 
     node: str

@@ -99,7 +99,8 @@ class MemoryRuns:
                 self._db.running[run.run_id] = Running(run, lease_id, self._db.now())
                 begun.append(run)
             if row.kind is Kind.NEXT:
-                for plant in item.plants if task is not None else ():
+                gone = task is None or reason is SkipReason.DELETED
+                for plant in () if gone else item.plants:
                     self._db.pending.add(self._planted(row, plant))
                 for skip in item.skips:
                     self._db.record(skip_row(row.tenant_id, row.task_id, skip, self._db.stamp()))

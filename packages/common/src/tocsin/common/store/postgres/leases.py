@@ -14,15 +14,16 @@ APPLICATION = "tocsin {}"
 
 
 class PostgresLeases:
-    """The lease's own statements go over their own small pool: no other work may delay a heartbeat."""
+    """The heartbeat has a connection of its own, `beat`: no other work may delay it."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, beat: Database, database: Database) -> None:
+        self._beat = beat
         self._database = database
 
     async def register(
         self, lease_id: UUID, cell: str, generation: int, process: Process, zone_data: str, ttl: float
     ) -> datetime:
-        rows = await self._database.fetch(
+        rows = await self._beat.fetch(
             "lease_register",
             lease_id,
             cell,
@@ -38,24 +39,21 @@ class PostgresLeases:
         return now_of(rows)
 
     async def beat(self, lease_id: UUID, *, draining: bool) -> datetime | None:
-        rows = await self._database.fetch("lease_beat", lease_id, draining)
+        rows = await self._beat.fetch("lease_beat", lease_id, draining)
         return now_of(rows) if rows else None
 
     async def judge(self, lease_id: UUID) -> list[UUID]:
         rows = await self._database.fetch("lease_judge", lease_id)
-        return await self._end([row["id"] for row in rows])
+        await self._database.fetch("lease_end_backends")
+        return [row["id"] for row in rows]
 
     async def expire(self, lease_ids: Sequence[UUID]) -> list[UUID]:
         rows = await self._database.fetch("lease_expire", list(lease_ids))
-        return await self._end([row["id"] for row in rows])
+        await self._database.fetch("lease_end_backends")
+        return [row["id"] for row in rows]
 
     async def leave(self, lease_id: UUID) -> None:
         await self._database.fetch("lease_expire", [lease_id])
-
-    async def _end(self, expired: list[UUID]) -> list[UUID]:
-        if expired:
-            await self._database.fetch("lease_end_backends", [APPLICATION.format(lease) for lease in expired])
-        return expired
 
     async def neighbours(self, boot: str, pid_namespace: str) -> list[Neighbour]:
         rows = await self._database.fetch("lease_neighbours", boot, pid_namespace)

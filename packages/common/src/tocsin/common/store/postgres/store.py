@@ -1,4 +1,4 @@
-"""The store over PostgreSQL, as one thing: a small pool for the lease, one for all other work."""
+"""The store over PostgreSQL, as one thing: a connection for the heartbeat, a pool for all other work."""
 
 from uuid import UUID
 
@@ -11,17 +11,25 @@ from tocsin.common.store.postgres.tasks import PostgresTasks
 from tocsin.common.store.postgres.tenants import PostgresTenants
 
 BEAT_SECONDS = 4.0
-"""A heartbeat that takes longer is better given up and sent anew: the trust window is 8 s."""
+"""A heartbeat that takes longer is better given up and sent anew: with a ttl of 10 s the trust window is 8 s."""
 
 
 class PostgresStore:
     """Everything under one lease's application name (`tocsin <lease>`), or under `name` for a process without one."""
 
-    def __init__(self, dsn: str, *, lease_id: UUID | None = None, name: str = "tocsin", size: int = 6) -> None:
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        lease_id: UUID | None = None,
+        name: str = "tocsin",
+        size: int = 6,
+        beat_timeout: float = BEAT_SECONDS,
+    ) -> None:
         self.name = name if lease_id is None else APPLICATION.format(lease_id)
-        self._beat = Database(dsn, self.name, size=2, timeout=BEAT_SECONDS)
+        self._beat = Database(dsn, self.name, size=1, timeout=beat_timeout)
         self._work = Database(dsn, self.name, size=size)
-        self.leases = PostgresLeases(self._beat)
+        self.leases = PostgresLeases(self._beat, self._work)
         self.runs = PostgresRuns(self._work)
         self.tasks = PostgresTasks(self._work)
         self.tenants = PostgresTenants(self._work)

@@ -1,9 +1,13 @@
-"""Wake-ups: one LISTEN connection per process. What it misses, the sweep finds within two seconds."""
+"""Wake-ups: one LISTEN connection per process.
+
+What it misses of queues, the sweep finds within two seconds; a cancel that it misses leaves its call to end by itself.
+"""
 
 import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from uuid import UUID
 
 import asyncpg
@@ -19,22 +23,39 @@ _KEEPALIVE = 15.0
 Queues = Sequence[tuple[UUID, int]]
 
 
+@dataclass(slots=True)
+class Named:
+    """What a payload names: queues that changed, runs that were cancelled, whether tenants or shards changed."""
+
+    queues: list[tuple[UUID, int]] = field(default_factory=list)
+    cancelled: list[UUID] = field(default_factory=list)
+    tenants: bool = False
+
+
 def queue_payload(queues: Queues) -> str:
-    """The payload that names these queues; `tenants` is the other payload there is."""
+    """The payload that names these queues. Payloads joined by a comma are one; `tenants` is one too."""
     return ",".join(f"queue {tenant_id} {priority}" for tenant_id, priority in queues)
 
 
-def parse_payload(payload: str) -> tuple[list[tuple[UUID, int]], bool]:
-    """The queues that a payload names, and whether tenants or shards changed. What cannot be read names nothing."""
-    queues, tenants = [], False
+def cancel_payload(run_ids: Sequence[UUID]) -> str:
+    """The payload that names these runs as cancelled."""
+    return ",".join(f"cancel {run_id}" for run_id in run_ids)
+
+
+def parse_payload(payload: str) -> Named:
+    """What a payload names. What cannot be read names nothing."""
+    named = Named()
     for item in payload.split(","):
         match item.split(" "):
             case ["tenants"]:
-                tenants = True
+                named.tenants = True
             case ["queue", tenant_id, priority]:
                 with contextlib.suppress(ValueError):
-                    queues.append((UUID(tenant_id), int(priority)))
-    return queues, tenants
+                    named.queues.append((UUID(tenant_id), int(priority)))
+            case ["cancel", run_id]:
+                with contextlib.suppress(ValueError):
+                    named.cancelled.append(UUID(run_id))
+    return named
 
 
 class PostgresWakeUps:
@@ -45,13 +66,20 @@ class PostgresWakeUps:
         self._name = name
         self._task: asyncio.Task[None] | None = None
 
-    def start(self, queues: Callable[[Queues], None], tenants: Callable[[], None]) -> None:
+    def start(
+        self,
+        queues: Callable[[Queues], None],
+        tenants: Callable[[], None],
+        cancelled: Callable[[Sequence[UUID]], None],
+    ) -> None:
         def heard(_connection: object, _pid: int, _channel: str, payload: object) -> None:
-            named, changed = parse_payload(str(payload))
-            if named:
-                queues(named)
-            if changed:
+            named = parse_payload(str(payload))
+            if named.queues:
+                queues(named.queues)
+            if named.tenants:
                 tenants()
+            if named.cancelled:
+                cancelled(named.cancelled)
 
         self._task = asyncio.create_task(self._listen(heard, tenants), name="wakeups")
 

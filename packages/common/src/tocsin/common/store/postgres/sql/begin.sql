@@ -63,7 +63,8 @@ planted as (
       from unnest($12::int[], $13::uuid[], $14::text[], $15::float8[], $16::float8[], $17::timestamptz[])
            with ordinality as p (item, run_id, kind, due_at, slot, last_slot, number)
       join v on v.number = coalesce(p.item, p.number)
-             and v.kind = 'next' and v.version is not null  -- a task that is gone plants nothing
+             -- a task that is gone plants nothing
+             and v.kind = 'next' and v.version is not null and v.skip_reason is distinct from 'deleted'
 ),
 skipped as (
     insert into history (run_id, tenant_id, task_id, ended_at, due_at, slot, last_slot, until_slot, skip_count,

@@ -1,2 +1,2 @@
--- Owned: the shards that lease $1 owns and that are not closing, as the database has them. Index: shards_owner.
+-- Owned: the shards that lease $1 owns, and whether their cell is closing. Index: shards_owner.
 select s.shard, p.closing from shards s join placements p using (cell) where s.owner = $1

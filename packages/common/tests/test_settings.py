@@ -1,0 +1,48 @@
+"""Settings that cannot work together are refused when they are read."""
+
+import pytest
+from pydantic import ValidationError, ValidationInfo
+
+from tocsin.common.settings import Settings
+
+
+class NoRelation(Settings):
+    """Broken: margin and ttl are looked at one by one."""
+
+    @classmethod
+    def _margin_leaves_time_to_work(cls, margin: float | None, info: ValidationInfo) -> float | None:
+        return margin
+
+
+def refusal(settings: type[Settings], ttl: float, margin: float | None) -> str:
+    """The sentence with which these are refused; empty if they are not."""
+    try:
+        settings(lease_ttl_seconds=ttl, trust_margin_seconds=margin)
+    except ValidationError as error:
+        (found,) = error.errors()
+        return f"{found['loc'][0]}: {found['msg']}"
+    return ""
+
+
+@pytest.mark.parametrize(("ttl", "margin"), [(10, 5), (10, 10), (10, 60), (1, 0.5), (10, float("inf"))])
+def test_a_margin_of_half_the_ttl_or_more_is_refused(ttl: float, margin: float) -> None:
+    said = f"must be less than half of TOCSIN_LEASE_TTL_SECONDS, which is {float(ttl)} s"
+    assert refusal(Settings, ttl, margin) == f"trust_margin_seconds: {said}"
+    assert refusal(NoRelation, ttl, margin) == ""
+
+
+@pytest.mark.parametrize(("ttl", "margin"), [(10, 4.9), (120, 2), (1, None), (10, None)])
+def test_a_smaller_margin_is_taken(ttl: float, margin: float | None) -> None:
+    assert refusal(Settings, ttl, margin) == ""
+    made = Settings(lease_ttl_seconds=ttl, trust_margin_seconds=margin)
+    assert made.trust_margin == (ttl / 5 if margin is None else margin)
+
+
+def test_a_ttl_that_is_refused_itself_is_all_that_is_said() -> None:
+    assert refusal(Settings, 0, 5).startswith("lease_ttl_seconds: ")
+
+
+def test_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TOCSIN_TRUST_MARGIN_SECONDS", "5")
+    with pytest.raises(ValidationError, match="less than half"):
+        Settings()
