@@ -143,7 +143,7 @@ class Machine:
     async def _start_ray(self) -> None:
         self._save_ray_logs()
         shutil.rmtree(self.ray_folder, ignore_errors=True)
-        environment = without_ray(self._environment()) | ray_environment(self._token())
+        environment = without_ray(self._environment(TMPDIR=str(self._folder))) | ray_environment(self._token())
         folder = self._folder / f"r{self.ray.starts + 1}"
         await self.ray.start(environment, str(folder), str(self.options.dashboard_port))
 
