@@ -21,7 +21,7 @@ async def count(sql: Connection) -> int:
     return found
 
 
-async def test_parallel_creates_with_one_key_make_one_task(client: Client, sql: Connection) -> None:
+async def test_b44_parallel_creates_with_one_key_make_one_task(client: Client, sql: Connection) -> None:
     answers = await asyncio.gather(*(client.call("POST", "/v1/tasks", definition(), headers=KEY) for _ in range(50)))
     assert {answer.status for answer in answers} == {201}
     assert len({answer.document["id"] for answer in answers}) == 1
@@ -36,7 +36,7 @@ async def test_without_a_key_each_create_makes_a_task(client: Client, sql: Conne
     assert len({answer.document["id"] for answer in answers}) == await count(sql) == 5
 
 
-async def test_another_request_with_the_same_key_is_refused(client: Client, sql: Connection) -> None:
+async def test_b44_another_request_with_the_same_key_is_refused(client: Client, sql: Connection) -> None:
     first = await client.call("POST", "/v1/tasks", definition(), headers=KEY)
     other = await client.call("POST", "/v1/tasks", definition(name="other"), headers=KEY)
     assert other.status == 422
@@ -47,7 +47,7 @@ async def test_another_request_with_the_same_key_is_refused(client: Client, sql:
     assert await count(sql) == 1
 
 
-async def test_tenants_have_keys_of_their_own(client: Client, other: Client, sql: Connection) -> None:
+async def test_b44_tenants_have_keys_of_their_own(client: Client, other: Client, sql: Connection) -> None:
     mine = await client.call("POST", "/v1/tasks", definition(), headers=KEY)
     theirs = await other.call("POST", "/v1/tasks", definition(), headers=KEY)
     assert mine.document["id"] != theirs.document["id"]
@@ -90,7 +90,7 @@ async def test_keys_that_are_refused(client: Client, sql: Connection, key: str) 
     assert await count(sql) == 0
 
 
-async def test_a_client_cut_off_before_the_answer_gets_it_at_the_retry(client: Client, sql: Connection) -> None:
+async def test_b44_a_client_cut_off_before_the_answer_gets_it_at_the_retry(client: Client, sql: Connection) -> None:
     await sql.execute("begin; lock table idempotency_keys in access exclusive mode")
     await cut_off(client, sql, KEY)
     await sql.execute("rollback")

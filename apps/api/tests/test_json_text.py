@@ -31,7 +31,7 @@ from tocsin.api.problems import InvalidError, Problem
         "[" + "[]," * 1000 + "1]",
     ],
 )
-def test_what_is_read_is_written_back_as_it_was(text: str) -> None:
+def test_b50_what_is_read_is_written_back_as_it_was(text: str) -> None:
     assert encode(decode(text.encode())) == text
 
 
@@ -57,7 +57,7 @@ def test_what_is_read_is_written_back_as_it_was(text: str) -> None:
         ("[" * 20_000 + "]" * 20_000, "(document)"),
     ],
 )
-def test_what_is_refused_is_named(text: str, field: str) -> None:
+def test_b50_what_is_refused_is_named(text: str, field: str) -> None:
     with pytest.raises(InvalidError) as raised:
         decode(text.encode())
     assert [error.field for error in raised.value.errors] == [field]
@@ -84,7 +84,7 @@ def test_every_refused_field_is_named() -> None:
         b"[" * 20_000,
     ],
 )
-def test_what_is_no_json_is_refused(content: bytes) -> None:
+def test_b50_what_is_no_json_is_refused(content: bytes) -> None:
     with pytest.raises((Problem, InvalidError)):
         decode(content)
 

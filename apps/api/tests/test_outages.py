@@ -148,13 +148,13 @@ async def hang_up(client: Client, task_id: str, after: float) -> None:
         await writer.wait_closed()
 
 
-async def test_clients_that_hang_up_leave_the_pool_whole(
+async def test_b68_clients_that_hang_up_leave_the_pool_whole(
     database_url: str, sql: Connection, session: aiohttp.ClientSession
 ) -> None:
     await check_pool_survives_disconnects(database_url, sql, session)
 
 
-async def test_a_pool_that_leaks_is_caught(
+async def test_b68_a_pool_that_leaks_is_caught(
     database_url: str, sql: Connection, session: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken twin: some writes keep a connection, as one whose release was cancelled would."""

@@ -59,7 +59,7 @@ async def add_history(sql: Connection, client: Client, task_id: str, first: int,
     )
 
 
-async def test_runs_of_one_instant_are_each_shown_once(client: Client, sql: Connection) -> None:
+async def test_b71_runs_of_one_instant_are_each_shown_once(client: Client, sql: Connection) -> None:
     task_id = await client.made()
     await add_history(sql, client, task_id, 1, RUNS)
     expected = {str(row["run_id"]) for row in await sql.fetch("select run_id from history")}
@@ -68,7 +68,7 @@ async def test_runs_of_one_instant_are_each_shown_once(client: Client, sql: Conn
     assert len(ids) == RUNS + 1  # and the next row
 
 
-async def test_runs_that_come_go_and_move_while_paging(client: Client, sql: Connection) -> None:
+async def test_b71_runs_that_come_go_and_move_while_paging(client: Client, sql: Connection) -> None:
     task_id = await client.made()
     await add_history(sql, client, task_id, 100, RUNS)
     rows = await sql.fetch("select run_id from history order by run_id desc")
@@ -142,14 +142,14 @@ async def test_a_cursor_of_time_alone_would_be_caught(client: Client, sql: Conne
 
 
 @pytest.mark.parametrize("limit", ["0", "-1", "1000000000", "101", "1.5", "", "x", "+5", "9" * 5000])
-async def test_limits_out_of_range(client: Client, limit: str) -> None:
+async def test_b71_limits_out_of_range(client: Client, limit: str) -> None:
     task_id = await client.made()
     for path in ("/v1/tasks", f"/v1/tasks/{task_id}/runs"):
         answer = await client.call("GET", f"{path}?limit={limit}")
         assert (answer.status, answer.fields) == (422, ["limit"])
 
 
-async def test_bad_cursors(client: Client, other: Client, sql: Connection) -> None:
+async def test_b71_bad_cursors(client: Client, other: Client, sql: Connection) -> None:
     task_id, second = await client.made(), await client.made()
     good = (await client.call("GET", "/v1/tasks?limit=1")).document["next_cursor"]
     assert (await client.call("GET", f"/v1/tasks?cursor={good}")).status == 200

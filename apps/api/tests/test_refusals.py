@@ -221,7 +221,7 @@ CONTENTS = [
 
 
 @pytest.mark.parametrize(("content", "status"), CONTENTS, ids=range(len(CONTENTS)))
-async def test_extreme_contents(client: Client, sql: Connection, content: bytes, status: int) -> None:
+async def test_b50_extreme_contents(client: Client, sql: Connection, content: bytes, status: int) -> None:
     answer = await client.call("POST", "/v1/tasks", content=content)
     assert answer.status == status, answer.text[:300]
     if status == 422:
@@ -285,7 +285,7 @@ async def test_odd_paths_and_queries(client: Client, method: str, path: str, sta
     assert (await client.call(method, path)).status == status
 
 
-async def test_slow_texts_do_not_hold_up_others(client: Client) -> None:
+async def test_b8_slow_texts_do_not_hold_up_others(client: Client) -> None:
     """The longest cron text is refused before it is parsed, so that a probe beside it is answered at once."""
 
     async def probe() -> Answer:

@@ -21,7 +21,7 @@ from tocsin.common.clock import PARKED
         ("2024-02-29T12:00:00+01:00", "2024-02-29T11:00:00"),
     ],
 )
-def test_accepted_forms(text: str, utc: str) -> None:
+def test_b69_accepted_forms(text: str, utc: str) -> None:
     assert parse_timestamp(text) == datetime.fromisoformat(utc).replace(tzinfo=UTC)
 
 
@@ -57,7 +57,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_refused_forms(text: object) -> None:
+def test_b69_refused_forms(text: object) -> None:
     with pytest.raises(ValueError, match="must"):
         parse_timestamp(text)
 
