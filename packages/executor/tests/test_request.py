@@ -6,9 +6,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
 from uuid import UUID
 
-from tocsin.common.models import CallSpec, Kind, Method, Priority
-from tocsin.common.store.rows import Begun
-from tocsin.executor.request import USER_AGENT, build_request, rfc3339
+import pytest
+
+from tocsin.common.models import AtSchedule, CallSpec, Kind, Method, PlanSpec, Priority, TaskState
+from tocsin.common.store.rows import Begun, Task
+from tocsin.executor.request import USER_AGENT, Template, Templates, rfc3339
 from tocsin.executor.signature import Signer
 from tocsin.executor.transport.port import OutgoingRequest
 from tocsin.executor.transport.wire import serialize
@@ -39,14 +41,8 @@ def begun(slot: datetime | None = SLOT, fence: int = 3, losses: int = 1) -> Begu
 def built(
     call: CallSpec | None = None, body: bytes | None = b"{}", run: Begun | None = None, seed: int = 1
 ) -> OutgoingRequest:
-    return build_request(
-        call or CallSpec(url="https://api.example/hook?x=1"),
-        body,
-        run or begun(),
-        Signer(["whsec_AAAA"]),
-        now=NOW,
-        rng=random.Random(seed),
-    )
+    template = Template(TASK, call or CallSpec(url="https://api.example/hook?x=1"), body)
+    return template.build(run or begun(), Signer(["whsec_AAAA"]), now=NOW, rng=random.Random(seed))
 
 
 def test_a_run_is_named_in_its_headers() -> None:
@@ -89,7 +85,8 @@ def test_traceparent_is_w3c_and_never_all_zeros() -> None:
 
     form = re.compile(r"00-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-01")
     assert form.fullmatch(dict(built().headers)["traceparent"])
-    request = build_request(CallSpec(url="http://a.example"), None, begun(), Signer([]), now=NOW, rng=Zeros())
+    template = Template(TASK, CallSpec(url="http://a.example"), None)
+    request = template.build(begun(), Signer([]), now=NOW, rng=Zeros())
     assert form.fullmatch(dict(request.headers)["traceparent"])
 
 
@@ -107,6 +104,46 @@ def test_method_target_body_and_deadline_are_the_calls() -> None:
     assert (request.method, request.body, request.deadline) == ("PUT", b"data", 2.5)
     assert request.target.authority == "a.example:8080"
     assert "Content-Type" not in dict(built(call, body=None).headers)
+
+
+def a_task(number: int = 1, **call: object) -> Task:
+    spec = CallSpec.model_validate({"url": "https://api.example/hook", **call})
+    plan = PlanSpec(schedule=AtSchedule(at=SLOT))
+    return Task(UUID(int=number), TENANT, "task", TaskState.ACTIVE, 1, 1, plan, spec, b"{}", SLOT, SLOT)
+
+
+def follows_an_edit(templates: Templates) -> None:
+    """Definitions are values: another one is another object, whatever its version says."""
+    first, second = a_task(), a_task(timeout_seconds=2.5)
+    for task, deadline in ((first, 30.0), (second, 2.5), (first, 30.0)):
+        request = templates.of(task).build(begun(), Signer([]), now=NOW, rng=random.Random(1))
+        assert request.deadline == deadline
+
+
+def test_a_template_is_made_once_for_a_definition_and_anew_for_another() -> None:
+    templates, task = Templates(), a_task()
+    assert templates.of(task) is templates.of(task)
+    follows_an_edit(templates)
+
+
+def test_the_check_catches_templates_that_go_by_the_task_alone() -> None:
+    class ByTask(Templates):
+        def of(self, task: Task) -> Template:
+            made = self._made.get(task.id)
+            return super().of(task) if made is None else made[1]
+
+    with pytest.raises(AssertionError):
+        follows_an_edit(ByTask())
+
+
+def test_templates_are_bounded() -> None:
+    templates = Templates(size=2)
+    tasks = [a_task(number) for number in range(3)]
+    first = templates.of(tasks[0])
+    for task in tasks[1:]:
+        templates.of(task)
+    assert len(templates._made) == 2
+    assert templates.of(tasks[0]) is not first
 
 
 def test_the_wire_form_is_one_message() -> None:

@@ -16,6 +16,8 @@ CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.ForgetsTheCap, "b57_endless_answers_end_at_their_limit"),
     (broken.ForgetsTheCap, "bodies_are_kept_up_to_the_cap"),
     (broken.Decompresses, "b56_compressed_bodies_are_kept_as_they_come"),
+    (broken.TakesInterimAnswers, "answers_without_a_body_end_at_their_head"),
+    (broken.ForgetsTheMethod, "answers_without_a_body_end_at_their_head"),
     (broken.KeepsCookies, "no_cookie_comes_back"),
     (broken.UsesTheEnvironment, "no_proxy_of_the_environment_is_used"),
     (broken.NeverChecks, "a_closed_gate_sends_no_byte"),

@@ -52,6 +52,9 @@ class Verdict:
     error: str | None = None
 
 
+_SUCCEEDED: Final = Verdict(Outcome.SUCCESS, RunState.SUCCEEDED)
+
+
 def classify(
     result: Response | Failure,
     retry: RetrySpec,
@@ -65,14 +68,14 @@ def classify(
 
     `first_due` is the instant at which the run was first due; the deadline counts from it.
     """
+    if isinstance(result, Response) and 200 <= result.status <= 299:
+        return _SUCCEEDED
     elapsed = (now - first_due).total_seconds()
     if isinstance(result, Failure):
         if result.outcome is Outcome.CANCELLED:
             return Verdict(Outcome.CANCELLED, RunState.CANCELLED, error=result.error)
         failed = Verdict(result.outcome, None, error=result.error)
         return _again(failed, retry, attempt, elapsed=elapsed, asked=None, rng=rng)
-    if 200 <= result.status <= 299:
-        return Verdict(Outcome.SUCCESS, RunState.SUCCEEDED)
     error = f"the endpoint answered {result.status}"
     if 300 <= result.status <= 399:
         error += "; redirects are not followed"

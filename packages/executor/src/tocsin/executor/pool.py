@@ -13,6 +13,7 @@ from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.crashpoints import reach
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.ids import planted_at
+from tocsin.common.models import Priority
 from tocsin.common.states import RunState
 from tocsin.common.store.ports import RunStore
 from tocsin.common.store.rows import Begun, Completion, Outcome, returned
@@ -22,7 +23,7 @@ from tocsin.common.time.schedule import due_at
 from tocsin.executor.classify import EndReason, Verdict, classify
 from tocsin.executor.completer import Completer, CompleterConfig
 from tocsin.executor.recheck import Rechecker
-from tocsin.executor.request import build_request
+from tocsin.executor.request import Templates
 from tocsin.executor.signature import Signer
 from tocsin.executor.timers import Timers
 from tocsin.executor.transport.port import Failure, NotStartedError, Response, Transport
@@ -33,6 +34,7 @@ VOUCHED_SECONDS = 0.25
 """How long after its begin was sent a run may start on what the begin read of its task (rule 3)."""
 
 _TEXT = 500
+_LABELS = {priority: priority.name.lower() for priority in Priority}
 
 
 class Trust(Protocol):
@@ -119,6 +121,7 @@ class CallPool:
         self._timers: Timers[_Call] = Timers(clock, self._start)
         self._calls: dict[UUID, _Call] = {}
         self._signers: dict[tuple[str, ...], Signer] = {}
+        self._templates = Templates()
         self._completer = Completer(runs, lease_id, clock, meter, self._committed, completer)
         self._flushing: asyncio.Task[None] | None = None
         self._landed = asyncio.Event()
@@ -167,7 +170,7 @@ class CallPool:
 
     def note_start(self, run: Begun) -> None:
         delay = self._database_clock.timestamp() - run.due_at.timestamp()
-        self._meter.observe(START_DELAY, delay, run.priority.name.lower())
+        self._meter.observe(START_DELAY, delay, _LABELS[run.priority])
         self._listener.started(run)
 
     def _keep_flushing(self) -> None:
@@ -203,7 +206,7 @@ class CallPool:
         call.refuse_aborted()
         try:
             signer = self._signer(call.order.secrets)
-            request = build_request(task.call, task.body, run, signer, now=self._database_clock.now(), rng=self._rng)
+            request = self._templates.of(task).build(run, signer, now=self._database_clock.now(), rng=self._rng)
         except ValueError as error:
             return Failure(Outcome.PROTOCOL_ERROR, str(error))
         reach("call.before")

@@ -10,7 +10,6 @@ import hmac
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
-from uuid import UUID
 
 from tocsin.executor.transport.port import Headers
 
@@ -27,13 +26,13 @@ class Signer:
     def __init__(self, secrets: Sequence[str]) -> None:
         self._keys = tuple(_key(secret) for secret in secrets)
 
-    def headers(self, run_id: UUID, now: datetime, body: bytes) -> Headers:
-        """`webhook-id` (the run's id, the same on every attempt), `-timestamp` (of this attempt) and
+    def headers(self, message_id: str, now: datetime, body: bytes) -> Headers:
+        """`webhook-id` (of a call: its run's id, the same on every attempt), `-timestamp` (of this attempt) and
         `-signature` (one per key, blanks between them); nothing without a key."""
         if not self._keys:
             return ()
-        message_id, timestamp = str(run_id), str(int(now.timestamp()))
-        content = b"%b.%b.%b" % (message_id.encode("ascii"), timestamp.encode("ascii"), body)
+        timestamp = str(int(now.timestamp()))
+        content = f"{message_id}.{timestamp}.".encode("ascii") + body
         signatures = " ".join(
             "v1," + base64.b64encode(hmac.digest(key, content, "sha256")).decode("ascii") for key in self._keys
         )

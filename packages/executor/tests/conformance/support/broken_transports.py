@@ -3,38 +3,74 @@
 import asyncio
 import random
 import ssl
+from typing import Any
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.http import RawResponseMessage
+from yarl import URL
 
 from tocsin.common.clock import Clock
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard, EgressPolicy
-from tocsin.executor.transport.aiohttp_transport import AiohttpTransport, GatedRequest, _Call
+from tocsin.executor.transport.aiohttp_transport import AiohttpTransport, _Call
 from tocsin.executor.transport.port import Failure, Gate, OutgoingRequest, Response
 
 
-class _SendsAgain(GatedRequest):
-    """Takes every send of the library for the first."""
+class WritesByTheLibrary(AiohttpTransport):
+    """Calls through the library's session: the gate is checked, and then the library writes in its own way."""
 
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        self.call.started = None
-        return await super().send(conn)
+    redirects = False
+
+    def __init__(
+        self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(guard, clock, rng, ssl_context)
+        self.session = aiohttp.ClientSession(
+            connector=self._connector, **{"cookie_jar": aiohttp.DummyCookieJar(), **self.options()}
+        )
+
+    def options(self) -> dict[str, Any]:
+        return {}
+
+    async def close(self) -> None:
+        await self.session.close()
+        await super().close()
+
+    async def _exchange(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        request = call.request
+        await call.gate.ready()
+        call.gate.check()
+        call.started = self._clock.monotonic()
+        async with self.session.request(
+            request.method,
+            URL(f"{request.target.scheme}://{address}:{request.target.port}{request.target.path_and_query}"),
+            headers=[*request.headers, ("Host", request.target.authority)],
+            data=request.body or None,
+            allow_redirects=self.redirects,
+            server_hostname=self._name(request.target),
+        ) as answer:
+            body = await answer.read()
+            return Response(answer.status, tuple(answer.headers.items()), body, False, call.started)
 
 
-class FollowsRedirects(AiohttpTransport):
-    request_class = _SendsAgain
-    follow_redirects = True
+class FollowsRedirects(WritesByTheLibrary):
+    redirects = True
 
 
-class Resends(AiohttpTransport):
-    request_class = _SendsAgain
+class Resends(WritesByTheLibrary):
+    """The session sends an idempotent method again by itself."""
 
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
-        session = super()._open(request_class, context)
-        session._retry_connection = True
-        return session
+
+class KeepsCookies(WritesByTheLibrary):
+    def options(self) -> dict[str, Any]:
+        return {"cookie_jar": aiohttp.CookieJar(unsafe=True)}
+
+
+class UsesTheEnvironment(WritesByTheLibrary):
+    def options(self) -> dict[str, Any]:
+        return {"trust_env": True}
 
 
 class HasNoDeadline(AiohttpTransport):
@@ -47,61 +83,35 @@ class ForgetsTheCap(AiohttpTransport):
 
 
 class Decompresses(AiohttpTransport):
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
-        session = super()._open(request_class, context)
-        session._auto_decompress = True
-        return session
+    def _expect(self, protocol: ResponseHandler, method: str) -> None:
+        protocol.set_response_params(skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=True)
 
 
-class _WritesByTheLibrary(GatedRequest):
-    """The gate is checked, and then the library writes in its own way."""
+class TakesInterimAnswers(AiohttpTransport):
+    """Takes the first head that comes for the answer's."""
 
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        await self.call.gate.ready()
-        self.call.gate.check()
-        self.call.started = self.clock.monotonic()
-        for name, value in self.call.request.headers:
-            self.headers.add(name, value)
-        return await aiohttp.ClientRequest.send(self, conn)
+    async def _answer(self, protocol: ResponseHandler) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
+        return await protocol.read()
 
 
-class WritesByTheLibrary(AiohttpTransport):
-    request_class = _WritesByTheLibrary
+class ForgetsTheMethod(AiohttpTransport):
+    """Waits for the body that an answer to HEAD only announces."""
 
-
-class KeepsCookies(WritesByTheLibrary):
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
-        session = super()._open(request_class, context)
-        session._cookie_jar = aiohttp.CookieJar(unsafe=True)
-        return session
-
-
-class _Unchecked(GatedRequest):
-    def _check(self) -> None: ...
+    def _expect(self, protocol: ResponseHandler, method: str) -> None:
+        super()._expect(protocol, "GET")
 
 
 class NeverChecks(AiohttpTransport):
-    request_class = _Unchecked
+    def _check(self, call: _Call) -> None: ...
 
 
-class ChecksFirst(AiohttpTransport):
+class ChecksFirst(NeverChecks):
     """Checks when the call begins, not when it is sent."""
-
-    request_class = _Unchecked
 
     async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
         await gate.ready()
         gate.check()
         return await super().call(request, gate)
-
-
-class _AStepLate(GatedRequest):
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        await self.call.gate.ready()
-        self.call.gate.check()
-        await asyncio.sleep(0)
-        self.call.gate = _NoGate()
-        return await super().send(conn)
 
 
 class _NoGate:
@@ -111,28 +121,33 @@ class _NoGate:
 
 
 class WritesAStepLate(AiohttpTransport):
-    request_class = _AStepLate
-
-
-class _TrustsThePool(GatedRequest):
-    def _refuse_dead(self, protocol: ResponseHandler, transport: asyncio.Transport) -> None: ...
+    async def _send(self, call: _Call, protocol: ResponseHandler) -> None:
+        await call.gate.ready()
+        call.gate.check()
+        await asyncio.sleep(0)
+        call.gate = _NoGate()
+        await super()._send(call, protocol)
 
 
 class TrustsThePool(AiohttpTransport):
-    request_class = _TrustsThePool
+    def _refuse_dead(self, protocol: ResponseHandler, transport: asyncio.Transport | None) -> None: ...
 
 
-class _ForgetsItsSocket(GatedRequest):
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        response = await super().send(conn)
-        self.call.transport = None
-        return response
+class _Polite(Connection):
+    """A connection whose socket nobody finds."""
+
+    @property
+    def transport(self) -> None:
+        return None
 
 
 class ClosesPolitely(AiohttpTransport):
     """Leaves the end of a failed connection to the library, which waits for what is unsent."""
 
-    request_class = _ForgetsItsSocket
+    async def _send(self, call: _Call, protocol: ResponseHandler) -> None:
+        await super()._send(call, protocol)
+        assert call.connection is not None
+        call.connection.__class__ = _Polite
 
 
 class AllowsEverything(AiohttpTransport):
@@ -177,14 +192,7 @@ class TriesOneAddress(AiohttpTransport):
 
 
 class BelievesEveryCertificate(AiohttpTransport):
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
+    def _open(self, context: ssl.SSLContext) -> aiohttp.TCPConnector:
         blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-        return super()._open(request_class, blind)
-
-
-class UsesTheEnvironment(AiohttpTransport):
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
-        session = super()._open(request_class, context)
-        session._trust_env = True
-        return session
+        return super()._open(blind)

@@ -1,12 +1,13 @@
 """The reference transport: `aiohttp` for connections, TLS and the parsing of answers.
 
 The library chooses nothing that matters here. Names are resolved and checked before it is asked, so
-it is given addresses; its pool is keyed by (address, port, host name). The request is written by
-`GatedRequest.send`, which `aiohttp` calls with the connection open: one write, in the same step as
-the gate's check, instead of the library's own, which may come a step later.
+it is given addresses; its pool is keyed by (address, port, host name). Its session, which knows of
+redirects, cookies, proxies and sending again, is left out: a call takes a connection from the
+connector, writes one request on it, in one write and in the same step as the gate's check, and reads
+one answer. That is also half of the session's time for a call.
 
-Private parts of `aiohttp` in use, each held by the conformance suite: `_retry_connection`, and the
-constructor of its response.
+Parts of `aiohttp` in use that its documentation does not promise, each held by the conformance suite:
+`ResponseHandler`, which parses what a connection receives, and a request as what a connection is asked for.
 """
 
 import asyncio
@@ -14,13 +15,13 @@ import random
 import select
 import ssl
 from functools import lru_cache
-from typing import Any, ClassVar
-from weakref import WeakSet
+from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
-from aiohttp.http import StreamWriter
+from aiohttp.http import HttpProcessingError, RawResponseMessage
 from yarl import URL
 
 from tocsin.common.clock import Clock
@@ -43,104 +44,33 @@ class _StaleConnectionError(Exception):
     """A pooled connection was found dead or spoiled before anything was written: take another."""
 
 
-class _SecondSendError(Exception):
-    """The library tried to send a call's request again."""
-
-
 class _Call:
     """What is known of one call while it runs."""
 
-    __slots__ = ("answer", "gate", "phase", "request", "started", "transport", "unshared")
+    __slots__ = ("connection", "gate", "phase", "request", "started", "status", "unshared")
 
     def __init__(self, request: OutgoingRequest, gate: Gate) -> None:
         self.request = request
         self.gate = gate
         self.phase = "resolving the name"
         self.started: float | None = None
-        self.transport: asyncio.Transport | None = None
-        self.unshared = False  # the connection will not go back to the pool
-        self.answer: aiohttp.ClientResponse | None = None
+        self.status: int | None = None
+        self.connection: Connection | None = None
+        self.unshared = False  # the connection must not go back to the pool
 
-    @property
-    def status(self) -> int | None:
-        return None if self.answer is None else self.answer.status
-
-    async def attach(
-        self, request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
-    ) -> aiohttp.ClientResponse:
-        """The middleware that hands this call to its `GatedRequest`."""
-        assert isinstance(request, GatedRequest)
-        request.call = self
-        return await handler(request)
+    def release(self) -> None:
+        """Gives the connection back to the pool, which closes it if it is not fit to be used again."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.release()
 
     def abort(self) -> None:
-        """Frees the socket now: closing would first wait for unsent bytes, or for TLS's farewell.
-
-        A connection that has gone back to the pool is no longer this call's to end.
-        """
-        released = self.answer is not None and self.answer.connection is None
-        if self.transport is not None and (self.unshared or not released):
-            self.transport.abort()
-        self.transport = None
-        if self.answer is not None:
-            self.answer.close()
-
-
-class GatedRequest(aiohttp.ClientRequest):
-    """Writes one request, once, in the step in which the gate was checked."""
-
-    call: _Call
-    clock: ClassVar[Clock]
-    used: ClassVar["WeakSet[ResponseHandler]"]
-
-    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
-        if self.call.started is not None:
-            raise _SecondSendError
-        protocol, transport = conn.protocol, conn.transport
-        if protocol is None or transport is None:
-            raise _StaleConnectionError
-        self.call.transport = transport
-        await self.call.gate.ready()
-        self._refuse_dead(protocol, transport)
-        wire = serialize(self.call.request)
-        self._check()
-        self.call.started = self.clock.monotonic()
-        transport.write(wire)
-        self.call.phase = "waiting for the answer"
-        if transport.get_write_buffer_size():
-            protocol.force_close()  # an answer may come before the rest is taken
-            self.call.unshared = True
-        return self.response_class(
-            self.method,
-            self.original_url,
-            writer=None,
-            continue100=None,
-            timer=self._timer,
-            request_info=self.request_info,
-            traces=self._traces,
-            loop=self.loop,
-            session=self.session,
-            stream_writer=StreamWriter(protocol, self.loop),
-        )
-
-    def _check(self) -> None:
-        self.call.gate.check()
-
-    def _refuse_dead(self, protocol: ResponseHandler, transport: asyncio.Transport) -> None:
-        """A connection out of the pool must be silent: what can be read on it is its end, or an answer
-        to nobody that would be taken for this call's."""
-        if protocol not in self.used:
-            self.used.add(protocol)
-            if transport.is_closing():
-                raise aiohttp.ClientConnectionResetError("closed before the request was sent")
-        elif protocol.should_close or transport.is_closing() or _readable(transport):
-            raise _StaleConnectionError
-
-
-def _readable(transport: asyncio.Transport) -> bool:
-    poll = select.poll()
-    poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
-    return bool(poll.poll(0))
+        """Frees the socket now: closing would first wait for unsent bytes, or for TLS's farewell."""
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            if connection.transport is not None:
+                connection.transport.abort()
+            connection.close()
 
 
 class AiohttpTransport:
@@ -150,34 +80,23 @@ class AiohttpTransport:
     certificate authorities, TLS 1.2 and later, certificates and names verified).
     """
 
-    request_class: ClassVar[type[GatedRequest]] = GatedRequest
-    follow_redirects: ClassVar[bool] = False
     max_body_bytes: ClassVar[int] = MAX_BODY_BYTES
 
     def __init__(
         self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         self._guard = guard
+        self._clock = clock
         self._rng = rng
-        request_class = type(
-            "BoundRequest", (self.request_class,), {"clock": clock, "used": WeakSet[ResponseHandler]()}
-        )
-        self._session = self._open(request_class, ssl_context or default_ssl_context())
+        self._polls: WeakKeyDictionary[ResponseHandler, select.poll] = WeakKeyDictionary()
+        self._connector = self._open(ssl_context or default_ssl_context())
+        self._peer = lru_cache(maxsize=8_192)(_peer)
 
-    def _open(self, request_class: type[GatedRequest], context: ssl.SSLContext) -> aiohttp.ClientSession:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context)
-        session = aiohttp.ClientSession(
-            connector=connector,
-            request_class=request_class,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
-        session._retry_connection = False  # PUT and GET would be sent again on a reused connection
-        return session
+    def _open(self, context: ssl.SSLContext) -> aiohttp.TCPConnector:
+        return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context)
 
     async def close(self) -> None:
-        await self._session.close()
+        await self._connector.close()
         await self._guard.close()
 
     async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
@@ -228,8 +147,8 @@ class AiohttpTransport:
             try:
                 return await self._exchange(call, address, connect)
             except _StaleConnectionError:
-                continue  # one less in the pool each time
-            except (aiohttp.ClientError, OSError, _SecondSendError) as error:
+                call.abort()  # one less in the pool each time
+            except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
                 call.abort()
                 if call.started is None:
                     return refused(error, address, call.request.target)
@@ -240,39 +159,77 @@ class AiohttpTransport:
 
     async def _exchange(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
         target = call.request.target
-        answer = await self._session.request(
-            call.request.method,
-            self._url(target, address),
-            server_hostname=self._name(target),
-            allow_redirects=self.follow_redirects,
-            timeout=_timeout(connect),
-            middlewares=(call.attach,),
-        )
-        call.answer, call.phase = answer, "reading the answer"
-        body, truncated = await self._read(answer.content)
+        peer = self._peer(target.scheme, address, target.port, self._name(target))
+        call.connection = await self._connector.connect(peer, [], _timeout(connect))
+        protocol = call.connection.protocol
+        assert protocol is not None
+        self._expect(protocol, call.request.method)
+        await self._send(call, protocol)
+        assert call.started is not None
+        head, content = await self._answer(protocol)
+        call.status, call.phase = head.code, "reading the answer"
+        body, truncated = await self._read(content)
         if truncated or call.unshared:
             call.abort()
-        assert call.started is not None
-        if answer.status < 200:
-            error = f"the endpoint answered {answer.status}, which ends no request"
-            return Failure(Outcome.PROTOCOL_ERROR, error, call.started, answer.status)
-        return Response(answer.status, tuple(answer.headers.items()), body, truncated, call.started)
+        else:
+            call.release()
+        if head.code < 200:
+            error = f"the endpoint answered {head.code}, which ends no request"
+            return Failure(Outcome.PROTOCOL_ERROR, error, call.started, head.code)
+        return Response(head.code, tuple(head.headers.items()), body, truncated, call.started)
+
+    def _expect(self, protocol: ResponseHandler, method: str) -> None:
+        """How the next answer is to be parsed; all sizes are the library's own defaults."""
+        protocol.set_response_params(skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=False)
+
+    async def _send(self, call: _Call, protocol: ResponseHandler) -> None:
+        """Writes the request, once, in the step in which the gate was checked."""
+        transport = protocol.transport
+        await call.gate.ready()
+        self._refuse_dead(protocol, transport)
+        assert transport is not None
+        wire = serialize(call.request)
+        self._check(call)
+        call.started = self._clock.monotonic()
+        transport.write(wire)
+        call.phase = "waiting for the answer"
+        if transport.get_write_buffer_size():
+            call.unshared = True  # an answer may come before the rest is taken
+
+    def _check(self, call: _Call) -> None:
+        call.gate.check()
+
+    def _refuse_dead(self, protocol: ResponseHandler, transport: asyncio.Transport | None) -> None:
+        """A connection out of the pool must be silent: what can be read on it is its end, or an answer
+        to nobody that would be taken for this call's."""
+        poll = self._polls.get(protocol)
+        if poll is None:
+            if transport is None or transport.is_closing():
+                raise aiohttp.ClientConnectionResetError("closed before the request was sent")
+            poll = self._polls[protocol] = select.poll()
+            poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+        elif protocol.should_close or transport is None or transport.is_closing() or poll.poll(0):
+            raise _StaleConnectionError
+
+    async def _answer(self, protocol: ResponseHandler) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
+        """The answer's head, and its body to come. Interim answers are passed over (RFC 9110, section 15.2)."""
+        while True:
+            head, content = await protocol.read()
+            if not 100 <= head.code <= 199 or head.code == 101:
+                return head, content
 
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
         return None if target.is_ip else target.host
 
-    def _url(self, target: Target, address: str) -> URL:
-        return _pool_url(target.scheme, address, target.port)
-
     async def _read(self, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
         body = b""
-        while len(body) <= self.max_body_bytes:
+        while not content.at_eof():
             chunk = await content.readany()
-            if not chunk:
-                return body, False
             body = body + chunk if body else chunk
-        return body[: self.max_body_bytes], True
+            if len(body) > self.max_body_bytes:
+                return body[: self.max_body_bytes], True
+        return body, False
 
 
 def default_ssl_context() -> ssl.SSLContext:
@@ -295,8 +252,9 @@ def _timeout(connect: float | None) -> aiohttp.ClientTimeout:
 _NO_LIMIT = aiohttp.ClientTimeout()
 
 
-@lru_cache(maxsize=8_192)
-def _pool_url(scheme: str, address: str, port: int) -> URL:
-    host: Any = f"[{address}]" if ":" in address else address
+def _peer(scheme: str, address: str, port: int, name: str | None) -> aiohttp.ClientRequest:
+    """What the connector is asked for: it reads nothing of a request but where it goes, and under which name."""
+    host = f"[{address}]" if ":" in address else address
     default = "" if port == DEFAULT_PORTS[scheme] else f":{port}"
-    return URL(f"{scheme}://{host}{default}/", encoded=True)
+    url = URL(f"{scheme}://{host}{default}/", encoded=True)
+    return aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), server_hostname=name)

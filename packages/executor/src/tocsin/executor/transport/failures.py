@@ -6,6 +6,7 @@ import re
 import ssl
 
 import aiohttp
+from aiohttp.http import HttpProcessingError
 
 from tocsin.common.store.rows import Outcome
 from tocsin.common.target import Target
@@ -31,7 +32,7 @@ def refused(error: Exception, address: str, target: Target) -> Failure:
 
 def lost(error: Exception, started: float, status: int | None) -> Failure:
     """The failure of a call whose request was sent."""
-    if isinstance(error, aiohttp.ClientResponseError):
+    if isinstance(error, HttpProcessingError):
         return Failure(Outcome.PROTOCOL_ERROR, f"not an HTTP answer: {clean(error.message)}", started, status)
     if isinstance(error, aiohttp.ClientPayloadError):
         return Failure(Outcome.CONNECTION_LOST, "the answer was cut off in its body", started, status)

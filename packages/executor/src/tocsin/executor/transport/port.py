@@ -14,7 +14,7 @@ Promises, held for each transport by `tests/conformance/transport_suite.py`:
 """
 
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from tocsin.common.errors import TocsinError
 from tocsin.common.store.rows import Outcome
@@ -60,8 +60,7 @@ class Gate(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class OutgoingRequest:
+class OutgoingRequest(NamedTuple):
     """One request, complete but for `Host`, `Content-Length` and framing.
 
     `headers` are checked names and values (`tocsin.common.target.check_headers`). `deadline` is in
@@ -75,8 +74,7 @@ class OutgoingRequest:
     deadline: float
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
+class Response(NamedTuple):
     """An answer. `started` is the monotonic instant of the first byte sent.
 
     `body` holds at most `MAX_BODY_BYTES`, as received, not decompressed; `truncated`: there was more.

@@ -18,7 +18,7 @@ def serialize(request: OutgoingRequest) -> bytes:
     return "".join(lines).encode("latin-1") + request.body
 
 
-@lru_cache(maxsize=8_192)
+@lru_cache(maxsize=32_768)
 def _start(method: str, target: Target) -> str:
     """The request line and `Host`, which has no trailing dot: servers match it literally."""
     authority = target.authority
