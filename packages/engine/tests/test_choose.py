@@ -1,88 +1,19 @@
 """The choice: order, caps, fairness, the bound of what waits, and a cost that no backlog changes."""
 
-import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from datetime import datetime
 from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tocsin.common.models import Kind, Priority
+from choose_model import Choosing, TenantModel, a_row, always, pick, tenants_of
 from tocsin.common.store.rows import Pending
-from tocsin.engine import choose as module
 from tocsin.engine.choose import ANY_PRIORITY, Candidate, Chosen, choose
-
-NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
-
-Choosing = Callable[[Iterable[Candidate], int, int, Callable[[Pending], bool]], Chosen]
-
-
-def a_row(tenant: int, priority: int, seconds: float, number: int, task: int = 0) -> Pending:
-    return Pending(
-        run_id=UUID(int=number),
-        fence=0,
-        tenant_id=UUID(int=tenant),
-        task_id=UUID(int=task),
-        priority=Priority(priority),
-        due_at=NOW + timedelta(seconds=seconds),
-        slot=None,
-        last_slot=None,
-        lane=0,
-        kind=Kind.NOW,
-        plan_version=1,
-    )
-
-
-def always(_row: Pending) -> bool:
-    return True
-
-
-@dataclass
-class TenantModel:
-    """What a board would hold of a tenant: rows by priority, in due order."""
-
-    number: int
-    rows: dict[int, list[Pending]]
-    usage: float = 0.0
-    cost: float = 1.0
-    room: int = 10**9
-    last_patient: int = 0
-    took: list[Pending] = field(default_factory=list)
-
-    def candidate(self) -> Candidate:
-        queues = {priority: iter(rows) for priority, rows in self.rows.items() if rows}
-        return Candidate(UUID(int=self.number), self.usage, self.cost, self.room, self.last_patient, queues)
-
-    def absorb(self, candidate: Candidate, chosen: list[Pending]) -> None:
-        mine = [row for row in chosen if row.tenant_id == UUID(int=self.number)]
-        taken = {row.run_id for row in mine}
-        self.rows = {priority: [r for r in rows if r.run_id not in taken] for priority, rows in self.rows.items()}
-        self.usage, self.last_patient, self.room = candidate.usage, candidate.last_patient, candidate.room
-        self.took += mine
-
-
-def tenants_of(*rows: Pending) -> list[TenantModel]:
-    made: dict[int, TenantModel] = {}
-    for row in sorted(rows, key=lambda row: (row.due_at, row.run_id)):
-        number = row.tenant_id.int
-        tenant = made.setdefault(number, TenantModel(number, {}))
-        tenant.rows.setdefault(int(row.priority), []).append(row)
-    return list(made.values())
-
-
-def pick(
-    tenants: list[TenantModel], limit: int, picks: int = 0, endpoint: Callable[[Pending], bool] = always
-) -> Chosen:
-    candidates = [tenant.candidate() for tenant in tenants]
-    chosen = choose(candidates, limit, picks, endpoint)
-    for tenant, candidate in zip(tenants, candidates, strict=True):
-        tenant.absorb(candidate, chosen.rows)
-    return chosen
 
 
 def numbers(chosen: Chosen) -> list[int]:
@@ -215,79 +146,6 @@ def test_it_chooses_as_the_naive_chooser_does(
     assert chosen == naive(theirs, limit, picks, caps())
     assert [(c.usage, c.room, c.last_patient) for c in ours] == [(c.usage, c.room, c.last_patient) for c in theirs]
     assert all(candidate.room >= 0 for candidate in ours)
-
-
-# --- what has waited moves up ---------------------------------------------------------------------------------------
-
-
-def endless(tenant: int, priority: int, start: float = 1.0) -> Iterator[Pending]:
-    """A queue that always has more, each due after the low one."""
-    for number in itertools.count():
-        yield a_row(tenant, priority, start + number, tenant * 10**6 + number)
-
-
-def picks_until_low(tenants: int, holder: int, per_call: int, *, remember: bool = True) -> int:
-    """Picks until the one low run of tenant `holder` is begun, while every tenant always has critical runs due.
-
-    `remember` False: a broken board that does not keep when a tenant last had a pick without priority.
-    """
-    low = a_row(holder, 3, 0, 1)
-    streams = {t: endless(t, 0) for t in range(1, tenants + 1)}
-    usage, patient = dict.fromkeys(streams, 0.0), dict.fromkeys(streams, 0)
-    picks = 0
-    while picks < 200 * ANY_PRIORITY:
-        candidates = [
-            Candidate(
-                UUID(int=t), usage[t], 1.0, 10**9, patient[t], {0: rows, **({3: iter([low])} if t == holder else {})}
-            )
-            for t, rows in streams.items()
-        ]
-        chosen = choose(candidates, per_call, picks, always)
-        for candidate in candidates:
-            usage[candidate.tenant_id.int] = candidate.usage
-            patient[candidate.tenant_id.int] = candidate.last_patient if remember else 0
-        if low in chosen.rows:
-            return picks + chosen.rows.index(low) + 1
-        picks = chosen.picks
-    return picks
-
-
-@pytest.mark.parametrize("per_call", [1, 7, 1000])
-@pytest.mark.parametrize(("tenants", "holder"), [(1, 1), (2, 1), (2, 2), (3, 3), (7, 1), (20, 1), (20, 20), (21, 5)])
-def test_b42_the_longest_due_run_waits_a_documented_number_of_picks_whatever_its_priority(
-    tenants: int, holder: int, per_call: int
-) -> None:
-    assert picks_until_low(tenants, holder, per_call) <= ANY_PRIORITY * tenants
-
-
-def test_b42_the_bound_catches_a_choice_where_priority_always_counts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANY_PRIORITY", 10**9)
-    assert picks_until_low(3, 3, 7) > ANY_PRIORITY * 3
-
-
-def test_b42_the_bound_catches_a_choice_that_forgets_whose_turn_it_was() -> None:
-    """Two tenants in turns, and each twentieth pick is always the second one's."""
-    assert picks_until_low(2, 1, 1, remember=False) > ANY_PRIORITY * 2
-
-
-def test_b42_one_slot_and_a_stream_at_more_than_its_capacity() -> None:
-    """A second a call, 1.2 critical runs due a second, one low run: it goes before what became due after it."""
-    critical = [a_row(1, 0, n / 1.2, n) for n in range(400)]
-    low = a_row(1, 3, 100, 1000)
-    (tenant,) = tenants_of(*critical, low)
-    picks = 0
-    for second in range(300):
-        until = NOW + timedelta(seconds=second)
-        due = {p: [row for row in rows if row.due_at <= until] for p, rows in tenant.rows.items()}
-        candidate = replace(tenant, rows=due).candidate()
-        chosen = choose([candidate], 1, picks, always)
-        picks = chosen.picks
-        tenant.absorb(candidate, chosen.rows)
-        if low in chosen.rows:
-            break
-    started = len(tenant.took)
-    due_before = sum(row.due_at < low.due_at for row in critical)
-    assert started <= due_before + ANY_PRIORITY + 1
 
 
 # --- cost -----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,9 @@ from tocsin.engine.give_back import NET_EVERY, GiveBack
 
 def net_of(bench: EngineBench) -> GiveBack:
     owner = bench.owner
-    return GiveBack(bench.store, bench.first.lease_id, owner.board, owner.reader, owner.beginner, bench.clock)
+    return GiveBack(
+        bench.store, bench.first.lease_id, owner.board, owner.reader, owner.beginner, bench.clock, bench.first.meter
+    )
 
 
 async def a_run(bench: EngineBench) -> tuple[Task, Begun]:
@@ -94,5 +96,7 @@ class Hasty(GiveBack):
 
 async def test_the_check_catches_a_net_that_does_not_look_twice(bench: EngineBench) -> None:
     owner = bench.owner
-    hasty = Hasty(bench.store, bench.first.lease_id, owner.board, owner.reader, owner.beginner, bench.clock)
+    hasty = Hasty(
+        bench.store, bench.first.lease_id, owner.board, owner.reader, owner.beginner, bench.clock, bench.first.meter
+    )
     assert await begun_between_two_looks(bench, hasty) > 0

@@ -9,8 +9,9 @@ import pytest
 from engine_bench import SECOND, EngineBench
 from tocsin.common.models import Priority
 from tocsin.common.store.rows import Pending, QueuePage, Task
-from tocsin.engine.read import EVERYTHING, FULL, KNOWN_BEFORE, ReadConfig, Reader
-from tocsin.engine.tenant import PAGE
+from tocsin.engine.look import Look
+from tocsin.engine.read import EVERYTHING, KNOWN_BEFORE, ReadConfig, Reader
+from tocsin.engine.tenant import FULL, PAGE
 
 LARGEST_PAGE = KNOWN_BEFORE + ReadConfig().glance
 MILLISECOND = timedelta(milliseconds=1)
@@ -50,15 +51,15 @@ async def test_nor_do_they_while_nothing_may_begin(bench: EngineBench) -> None:
     await check_bounds(bench, 3000, 3000, begins=False)
 
 
-def growing(reader: Reader, key: tuple[UUID, int], limit: int, *, everything: bool) -> QueuePage:
+def growing(reader: Reader, key: tuple[UUID, int], limit: int, *, everything: bool) -> Look:
     """The page as it would be if all that memory knows stood before it, however full the queue."""
     scheduler = reader._board.tenants[key[0]]
     queue, margin = scheduler.queues[key[1]], reader._margin()
     start = (EVERYTHING if everything else margin, UUID(int=0))
     if not everything and queue.cursor is not None and queue.cursor[0] < margin:
         start = queue.cursor
-    lanes = scheduler.lanes
-    return QueuePage(key[0], Priority(key[1]), *lanes, limit + reader._board.known_of(*key), *start)
+    (lanes,) = scheduler.lanes
+    return (QueuePage(key[0], Priority(key[1]), *lanes, limit + reader._board.known_of(*key), *start),)
 
 
 @BACKLOGS

@@ -109,7 +109,8 @@ def test_what_the_other_shards_hold_within_their_part_takes_no_room_here() -> No
 
 def test_the_lanes_of_several_shards_of_one_tenant() -> None:
     tenant = served((64, 0, 256), (66, 512, 768), parts=4)
-    assert tenant.lanes == (0, 768)
+    assert tenant.lanes == [(0, 256), (512, 768)]
+    assert served((66, 512, 768), (64, 0, 256), (65, 256, 512), parts=4).lanes == [(0, 768)]
     assert tenant.shards == {64, 66}
     assert [tenant.serves(a_row(0, 1, lane=lane)) for lane in (0, 255, 256, 511, 512, 767, 768)] == [
         True,

@@ -119,3 +119,19 @@ async def test_a_task_created_while_its_tenant_is_new_is_called_at_once(bench: N
     (request,) = await bench.endpoint.until_seen("/new")
     assert request.at - asked < 3
     await asyncio.wait_for(bench.until_ended(request.run_id), 5)
+
+
+async def test_b64_no_transaction_is_open_while_calls_are(bench: NodeBench) -> None:
+    """A call may take minutes; a transaction as long would keep every dead row that the peaks leave."""
+    release = bench.endpoint.hold("/slow")
+    node = bench.start()
+    await bench.ready(node)
+    task = await bench.an_idle_task(await bench.a_tenant(), "/slow")
+    runs = [await bench.run_now(task, force=True) for _ in range(5)]
+    await bench.endpoint.until_seen("/slow", 5)
+    open_ones = await bench.fetch(
+        "select query from pg_stat_activity where datname = current_database() and state like 'idle in transaction%'"
+    )
+    assert open_ones == []
+    release.set()
+    await bench.until_ended(*runs)

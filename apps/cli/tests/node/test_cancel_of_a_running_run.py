@@ -1,16 +1,23 @@
-"""B46: a cancel while the call is in flight. The call is aborted; where nobody is told, its result is recorded."""
+"""B46: a cancel while the call is in flight. The call is aborted; where nobody is told, its result is recorded.
 
+The other cases of B46, each at its own instant, are the store's: `test_store_races.py`, `store_checks_cancels.py`.
+"""
+
+import asyncio
+import random
 from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
 
 from node_bench import NodeBench
+from tocsin.common.errors import ConflictError
 from tocsin.common.states import RunState
 from tocsin.common.store.postgres.wakeups import cancel_payload
 from tocsin.common.store.rows import Task
 from tocsin.engine.owner import Owner
 
+ROUNDS = 200
 SOON = 1.0
 """Seconds within which the endpoint sees that nobody waits for its answer any more."""
 
@@ -90,3 +97,30 @@ async def test_b46_an_owner_that_believes_a_wake_up_is_caught(
 
     monkeypatch.setattr(Owner, "_abort_once", believing)
     assert await one_cancelled_and_one_named_only(bench) == "cancelled"
+
+
+async def test_b46_b_the_answer_to_a_cancel_and_the_state_agree(bench: NodeBench) -> None:
+    """Cancels before the begin, in the call, with the completion and after it; chance says which."""
+    task = await bench.an_idle_task(await bench.a_tenant(), "/any")
+    bench.endpoint.take("/any", 0.02)
+    node = bench.start()
+    await bench.ready(node, tenants=1)
+    chance = random.Random(46)
+
+    async def cancelled_after(seconds: float) -> tuple[UUID, bool]:
+        run_id = await bench.run_now(task)
+        await asyncio.sleep(seconds)
+        try:
+            await bench.tasks.cancel(task.tenant_id, run_id)
+        except ConflictError:
+            return run_id, False
+        return run_id, True
+
+    answers = await asyncio.gather(*(cancelled_after(chance.uniform(0, 0.15)) for _ in range(ROUNDS)))
+    await bench.until_ended(*(run_id for run_id, _ in answers))
+    for run_id, cancelled in answers:
+        (state,) = [row["state"] for row in await bench.history_of(run_id) if row["state"] is not None]
+        assert state == ("cancelled" if cancelled else "succeeded")
+        assert len(bench.endpoint.of_run(run_id)) <= 1
+    assert {cancelled for _, cancelled in answers} == {True, False}
+    await bench.check(task)

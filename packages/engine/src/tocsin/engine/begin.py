@@ -14,12 +14,25 @@ from uuid import UUID
 
 from tocsin.common.calls import Calls, Order
 from tocsin.common.clock import Clock, DatabaseClock
+from tocsin.common.crashpoints import reach
 from tocsin.common.errors import OutcomeUnknownError, RowRefusedError, StoreUnavailableError
-from tocsin.common.models import Kind, Overlap, Priority
+from tocsin.common.models import Kind, Overlap, Priority, TaskState
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import Backend, BeginItem, BeginResult, Begun, Held, Pending, Plant, Task, begun_of
+from tocsin.common.store.rows import (
+    Backend,
+    BeginItem,
+    BeginResult,
+    Begun,
+    Held,
+    Outcome,
+    Pending,
+    Plant,
+    SkipReason,
+    Task,
+    begun_of,
+)
 from tocsin.common.telemetry.meter import Meter
-from tocsin.common.telemetry.metrics import BEGIN_SECONDS, CALLS_IN_FLIGHT, DUE_LAG, SKIPS
+from tocsin.common.telemetry.metrics import BEGIN_SECONDS, CALLS_IN_FLIGHT, DUE_LAG, RUNS, SKIPS
 from tocsin.engine.board import Board
 from tocsin.engine.lease import Lease
 from tocsin.engine.plan import is_exclusive
@@ -135,6 +148,7 @@ class Beginner:
         self._settle(items, result)
         self._wait_for_task(later, items, result)
         await self._hand_over(result.begun, sent)
+        await self._count_withdrawn(items, result)
         return len(result.begun)
 
     async def _begin_halves(self, items: Sequence[BeginItem], error: RowRefusedError) -> int:
@@ -179,14 +193,37 @@ class Beginner:
                 continue
             self._board.forget(row)
             self._overlapped.discard(row.run_id)
-            if row.run_id not in gotten or row.kind is not Kind.NEXT:
+            if row.run_id not in gotten:
                 continue
-            for skip in (item.skip, *item.skips):
-                if skip is not None:
-                    self._meter.add(SKIPS, skip.count, skip.reason)
-            self._add_planted(item, now)
+            self._count_skips(item)
+            if row.kind is Kind.NEXT:
+                self._add_planted(item, now)
         for run in result.begun:
             self._cancel_wanted.discard(run.task_id)  # what ran before it has ended by itself
+
+    def _count_skips(self, item: BeginItem) -> None:
+        """Counts the skips of an item that was gotten: its verdict, and, of a next row, what it passes over."""
+        if item.skip is not None:
+            self._count_skip(item.skip.reason, item.skip.count)
+        for skip in item.skips if item.row.kind is Kind.NEXT else ():
+            self._count_skip(skip.reason, skip.count)
+
+    def _count_skip(self, reason: SkipReason, slots: int = 1) -> None:
+        self._meter.add(SKIPS, slots, reason)
+        self._meter.add(RUNS, 1, Outcome.SKIPPED)
+
+    async def _count_withdrawn(self, items: Sequence[BeginItem], result: BeginResult) -> None:
+        """Counts what the begin skipped by itself: it does not say why, but the task does."""
+        skipped = set(result.skipped)
+        tasks = [item.row.task_id for item in items if item.row.run_id in skipped and item.skip is None]
+        if not tasks:
+            return
+        with contextlib.suppress(StoreUnavailableError):
+            await self._planner.load(set(tasks), again=True)
+        for task_id in tasks:
+            task = self._board.definitions.get(task_id)
+            is_paused = task is not None and task.state is TaskState.PAUSED
+            self._count_skip(SkipReason.PAUSED if is_paused else SkipReason.DELETED)
 
     def _add_planted(self, item: BeginItem, now: datetime) -> None:
         horizon = now + timedelta(seconds=self._config.read_ahead)
@@ -245,7 +282,10 @@ class Beginner:
         if not self._cancel_wanted:
             return
         wanted, self._cancel_wanted = self._cancel_wanted, set()
-        for run_id in await self._store.runs.cancel_of_tasks(list(wanted)):
+        reach("cancel_of_tasks.before")
+        marked = await self._store.runs.cancel_of_tasks(list(wanted))
+        reach("cancel_of_tasks.after")
+        for run_id in marked:
             self._calls.abort(run_id)
 
     async def _resolve(self, items: Sequence[BeginItem], backends: Sequence[Backend], error: Exception) -> None:
@@ -261,6 +301,7 @@ class Beginner:
                 continue
             run = begun_of(item.row, row.version)
             self._board.forget(item.row)
+            self._count_skips(item)
             if item.row.kind is Kind.NEXT:
                 self._add_planted(item, self._database_clock.now())
             (young if row.age <= self._config.adopt_within else old).append(run)

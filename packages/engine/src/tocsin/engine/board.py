@@ -9,12 +9,11 @@ from uuid import UUID
 from tocsin.common.clock import Clock
 from tocsin.common.store.rows import Begun, Pending, Task
 from tocsin.common.store.tenants import OwnedTenant
-from tocsin.common.target import parse_target
 from tocsin.engine.choose import Candidate, choose
-from tocsin.engine.tenant import TenantScheduler
+from tocsin.engine.endpoints import Endpoint, Endpoints, QueueKey, by_queue, count_down, endpoint_of
+from tocsin.engine.tenant import FULL, PAGE, TenantScheduler, key_of
 
 Pair = tuple[UUID, int]
-QueueKey = tuple[UUID, int]
 
 _DEFINITIONS = 50_000
 
@@ -54,8 +53,8 @@ class Board:
         self.in_flight: dict[Pair, Begun] = {}
         self._known: dict[UUID, Pending] = {}
         self._known_of: Counter[QueueKey] = Counter()
-        self._endpoints: Counter[tuple[UUID, str]] = Counter()
-        self._endpoint_of: dict[Pair, tuple[UUID, str]] = {}
+        self.endpoints = Endpoints()
+        self._endpoint_of: dict[Pair, Endpoint] = {}
         self._begun_at: dict[Pair, float] = {}
         self._aside: dict[UUID, dict[UUID, Pending]] = {}
         self._aside_until: list[tuple[float, int, Pending]] = []
@@ -88,7 +87,10 @@ class Board:
         aside = [row for rows in self._aside.values() for row in rows.values() if row.tenant_id == tenant_id]
         for row in aside:
             self._take_aside(row)
-        for row in [*aside, *(row for queue in scheduler.queues.values() for row in queue)]:
+        waiting = self.endpoints.of_tenant(tenant_id)
+        for row in waiting:
+            self.endpoints.leave(row)
+        for row in [*aside, *waiting, *(row for queue in scheduler.queues.values() for row in queue)]:
             self.forget(row)
         self.secrets.pop(tenant_id, None)
 
@@ -100,7 +102,7 @@ class Board:
         return known is not None and known.fence >= row.fence
 
     def known_of(self, tenant_id: UUID, priority: int) -> int:
-        """How many rows of a queue are in memory: queued, aside, or in the begin under way."""
+        """How many rows of a queue are in memory: queued, aside, waiting for endpoints, or in the begin under way."""
         return self._known_of[tenant_id, priority]
 
     def add(self, row: Pending) -> bool:
@@ -113,6 +115,7 @@ class Board:
             return False
         if (earlier := self._known.get(row.run_id)) is not None:
             scheduler.queues[earlier.priority].remove({earlier.run_id})
+            self.endpoints.leave(earlier)
             self._take_aside(earlier)
             self.forget(earlier)
         self._known[row.run_id] = row
@@ -172,7 +175,7 @@ class Board:
         known = self._known.get(row.run_id)
         if known is not None and known.fence == row.fence:
             del self._known[row.run_id]
-            self._known_of[row.tenant_id, row.priority] -= 1
+            count_down(self._known_of, (row.tenant_id, int(row.priority)))
 
     # --- the choice --------------------------------------------------------------------------------------------
 
@@ -181,23 +184,69 @@ class Board:
         limit = min(limit, self.process_cap - len(self.in_flight))
         if limit <= 0:
             return []
-        taken: Counter[tuple[UUID, str]] = Counter()
+        self._requeue(self.endpoints.released(self._endpoint_cap))
+        taken: Counter[Endpoint] = Counter()
+        refused: list[tuple[Pending, Endpoint]] = []
         candidates = list(self._candidates(until))
         chosen = choose(
             candidates,
             limit,
             self._picks,
-            lambda row: self._take_endpoint(row, taken),
+            lambda row: self._take_endpoint(row, taken, refused),
         )
         self._picks = chosen.picks
         for candidate in candidates:
             self.tenants[candidate.tenant_id].last_patient = candidate.last_patient
-        by_queue: dict[tuple[UUID, int], set[UUID]] = {}
-        for row in chosen.rows:
-            by_queue.setdefault((row.tenant_id, row.priority), set()).add(row.run_id)
-        for (tenant_id, priority), run_ids in by_queue.items():
-            self.tenants[tenant_id].queues[priority].remove(run_ids)
+        self._unqueue(chosen.rows)
+        self._set_waiting(refused)
         return chosen.rows
+
+    def _requeue(self, rows: Sequence[Pending]) -> None:
+        for row in rows:
+            self.tenants[row.tenant_id].queues[row.priority].add(row)
+
+    def _unqueue(self, rows: Sequence[Pending]) -> None:
+        for (tenant_id, priority), run_ids in by_queue(rows).items():
+            self.tenants[tenant_id].queues[priority].remove(run_ids)
+
+    def _set_waiting(self, refused: Sequence[tuple[Pending, Endpoint]]) -> None:
+        """Takes rows of full endpoints out of their queues. A held row stays: its hold is known here alone."""
+        refused = [(row, endpoint) for row, endpoint in refused if not self.is_held(row)]
+        self._unqueue([row for row, _ in refused])
+        for row, endpoint in refused:
+            without_place = self.endpoints.wait(row, endpoint)
+            if without_place is not None:
+                self.tenants[row.tenant_id].queues[row.priority].leave(endpoint[1], without_place)
+                self.forget(without_place)
+
+    def leaves(self, row: Pending) -> bool:
+        """Whether a row that was read stays in the database, since others of its full endpoint stay before it."""
+        scheduler = self.tenants.get(row.tenant_id)
+        if scheduler is None or not scheduler.queues[row.priority].left:
+            return False
+        task = self.definitions.get(row.task_id)
+        first = None if task is None else scheduler.queues[row.priority].left.get(endpoint_of(task)[1])
+        return first is not None and key_of(row) >= first
+
+    def wants(self, key: QueueKey, endpoint: str) -> bool:
+        """Whether rows of this endpoint that were left are to be read: memory holds few, and has a place for more; or
+        none, and they could be begun."""
+        waiting = self.endpoints.waiting((key[0], endpoint), key[1])
+        if waiting >= PAGE // 2:
+            return False
+        cap = self._endpoint_cap(key[0])
+        has_room = cap is None or self.endpoints.in_flight[key[0], endpoint] < cap
+        return self.endpoints.waiting_of(key) < FULL // 2 or (not waiting and has_room)
+
+    def return_waiting(self, tenant_id: UUID) -> None:
+        """Brings the rows that wait back into their queues: their definitions may have changed."""
+        rows = self.endpoints.of_tenant(tenant_id)
+        for row in rows:
+            self.endpoints.leave(row)
+        self._requeue(rows)
+
+    def _endpoint_cap(self, tenant_id: UUID) -> int | None:
+        return self.tenants[tenant_id].tenant.max_in_flight_per_endpoint
 
     def _candidates(self, until: datetime) -> Iterator[Candidate]:
         now = self._clock.monotonic()
@@ -219,13 +268,14 @@ class Board:
                 queues={priority: queue.due(until) for priority, queue in due.items()},
             )
 
-    def _take_endpoint(self, row: Pending, taken: Counter[tuple[UUID, str]]) -> bool:
-        cap = self.tenants[row.tenant_id].tenant.max_in_flight_per_endpoint
+    def _take_endpoint(self, row: Pending, taken: Counter[Endpoint], refused: list[tuple[Pending, Endpoint]]) -> bool:
+        cap = self._endpoint_cap(row.tenant_id)
         task = self.definitions.get(row.task_id)
         if cap is None or task is None:
             return True
-        endpoint = (row.tenant_id, _endpoint(task))
-        if self._endpoints[endpoint] + taken[endpoint] >= cap:
+        endpoint = endpoint_of(task)
+        if self.endpoints.in_flight[endpoint] + taken[endpoint] >= cap:
+            refused.append((row, endpoint))
             return False
         taken[endpoint] += 1
         return True
@@ -243,9 +293,9 @@ class Board:
             scheduler.usage.advance(now, scheduler.in_flight)
             scheduler.in_flight += 1
             if scheduler.tenant.max_in_flight_per_endpoint is not None and task is not None:
-                endpoint = (run.tenant_id, _endpoint(task))
+                endpoint = endpoint_of(task)
                 self._endpoint_of[pair] = endpoint
-                self._endpoints[endpoint] += 1
+                self.endpoints.in_flight[endpoint] += 1
 
     def land(self, run: Begun) -> None:
         """Counts this begin of a run no longer: its result is committed, or it was put back."""
@@ -256,9 +306,7 @@ class Board:
         seconds = now - self._begun_at.pop(pair)
         endpoint = self._endpoint_of.pop(pair, None)
         if endpoint is not None:
-            self._endpoints[endpoint] -= 1
-            if not self._endpoints[endpoint]:
-                del self._endpoints[endpoint]
+            self.endpoints.land(endpoint)
         scheduler = self.tenants.get(run.tenant_id)
         if scheduler is not None:
             scheduler.usage.advance(now, scheduler.in_flight)
@@ -267,10 +315,6 @@ class Board:
 
     def oldest_due(self) -> datetime | None:
         """The earliest due instant in memory."""
-        firsts = (q.first_due() for s in self.tenants.values() for q in s.queues.values())
+        queues = (q for s in self.tenants.values() for q in s.queues.values())
+        firsts = (q.first_due() for q in (*queues, *self.endpoints))
         return min((first for first in firsts if first is not None), default=None)
-
-
-def _endpoint(task: Task) -> str:
-    target = parse_target(task.call.url)
-    return f"{target.host}:{target.port}"

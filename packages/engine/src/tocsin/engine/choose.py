@@ -2,8 +2,15 @@
 
 A pick goes to the lowest (priority, the tenant's in-flight seconds over its weight, due_at) among the
 queues with room. One pick in `ANY_PRIORITY` leaves priority out and goes to the longest due head of the
-tenant that has gone longest without such a pick, so what has waited moves up: the longest due head of a
-tenant, whatever its priority, waits at most `ANY_PRIORITY` x tenants with due runs / starts per second.
+tenant that has gone longest without such a pick, so what has waited moves up.
+
+The bound, for a due run of any priority whose tenant and endpoint have room all the while, and which stays
+pending: it is among the next `ANY_PRIORITY * tenants * (before + 1)` picks. `before` counts its tenant's other
+runs, of any priority, that are due no later than it, and so may go first; `tenants` those, its own included, that
+have due runs and room at some pick in that time. For a run that is the longest due of its tenant, and as many
+starts a second as picks, that is `ANY_PRIORITY * tenants / starts per second` seconds. Nothing is promised while a
+cap, of the tenant, the endpoint or the process, leaves no room; nor across a hand-over of the tenant's shard,
+where the turns begin anew.
 """
 
 import heapq

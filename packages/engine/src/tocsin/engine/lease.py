@@ -98,13 +98,17 @@ class Judge:
         self._meter = meter
 
     async def run_once(self) -> dict[str, int]:
+        reach("judge.before")
         expired = await self._leases.judge(self._lease.id)
+        reach("judge.after")
         neighbours = await self._leases.neighbours(self._process.boot, self._process.pid_namespace)
         gone = await asyncio.to_thread(
             lambda: [n.lease_id for n in neighbours if n.lease_id != self._lease.id and is_gone(n.pid, n.started)]
         )
         if gone:
+            reach("expire.before")
             expired += await self._leases.expire(gone)
+            reach("expire.after")
         for lease_id in expired:
             log.warning("lease %s has ended: its process is dead or silent; its runs will be given back", lease_id)
         if expired:

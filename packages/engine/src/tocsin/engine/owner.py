@@ -15,6 +15,7 @@ from uuid import UUID
 
 from tocsin.common.calls import Calls, Listener
 from tocsin.common.clock import Clock, DatabaseClock
+from tocsin.common.crashpoints import reach
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import Ids
@@ -107,9 +108,9 @@ class Owner:
         self.beginner = Beginner(
             store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin
         )
-        self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader)
+        self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader, meter)
         self._judge = Judge(store.leases, self.lease, process, meter)
-        give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock)
+        give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock, meter)
         self._said_cancelled: set[UUID] = set()
         self._left = asyncio.Event()
         self._ended = asyncio.Event()
@@ -173,7 +174,9 @@ class Owner:
         try:
             self.lease.give_up()
             async with asyncio.timeout(1.0):
+                reach("leave.before")
                 await self._store.leases.leave(self.lease.id)
+                reach("leave.after")
         except (TimeoutError, StoreUnavailableError):
             log.warning("lease %s could not be ended; it will run out", self.lease.id)
         finally:
@@ -193,7 +196,7 @@ class Owner:
 
     async def _begin_once(self) -> dict[str, int]:
         counts = await self.beginner.run_once()
-        if counts.get("begun") and self.reader.low():
+        if counts.get("begun") and self.reader.hungry():
             self._read_service.wake()  # a long queue is read on as fast as it is begun
         return counts
 

@@ -12,8 +12,10 @@ from uuid import UUID
 from tocsin.common.crashpoints import reach
 from tocsin.common.store.ports import Store
 from tocsin.common.store.tenants import OwnedTenant
+from tocsin.common.telemetry.meter import Meter
 from tocsin.engine.begin import Beginner
 from tocsin.engine.board import Board
+from tocsin.engine.give_back import give_back
 from tocsin.engine.lease import Lease
 from tocsin.engine.read import Reader
 
@@ -21,13 +23,16 @@ log = logging.getLogger("tocsin.engine.ownership")
 
 
 class Ownership:
-    def __init__(self, store: Store, lease: Lease, cell: str, board: Board, beginner: Beginner, reader: Reader) -> None:
+    def __init__(
+        self, store: Store, lease: Lease, cell: str, board: Board, beginner: Beginner, reader: Reader, meter: Meter
+    ) -> None:
         self._store = store
         self._lease = lease
         self._cell = cell
         self._board = board
         self._beginner = beginner
         self._reader = reader
+        self._meter = meter
         self.shards: set[int] = set()
 
     async def run_once(self) -> dict[str, int]:
@@ -105,7 +110,7 @@ class Ownership:
         held: dict[UUID, int] = {}
         if fresh:
             # before anything of them is begun: what dead leases hold comes back, what live ones hold is counted
-            while len(await self._store.runs.give_back(fresh)) > 0:
+            while await give_back(self._store, fresh, self._meter):
                 pass
             held = await self._store.runs.count_held(fresh, self._lease.id)
         async with self._beginner.between_begins:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
+from tocsin.common.crashpoints import reach
 from tocsin.common.ids import Ids
 from tocsin.common.models import Kind
 from tocsin.common.store.ports import Store
@@ -21,6 +22,9 @@ from tocsin.engine.plan import parked_successor, plan_faulty, plan_overlap_skip,
 log = logging.getLogger("tocsin.engine.planner")
 
 _AT_ONCE = 1000
+
+_UNREADABLE = 10_000
+"""Reasons kept, the latest: more than the tasks of several begins. Another is read again when its run is due."""
 
 
 class Planner:
@@ -41,11 +45,23 @@ class Planner:
                 self._board.definitions.put(task)
                 self._unreadable.pop(task.id, None)
             for error in faulty:
+                self._unreadable.pop(error.task_id, None)
                 self._unreadable[error.task_id] = error.reason
+                while len(self._unreadable) > _UNREADABLE:
+                    del self._unreadable[next(iter(self._unreadable))]
                 self._board.definitions.drop(error.task_id)  # a repaired one is read again
         tenants = {t.tenant_id for i in task_ids if (t := self._board.definitions.get(i)) is not None}
         if unknown := [t for t in tenants if t not in self._board.secrets]:
             self._board.secrets.update(await self._store.tenants.secrets(unknown))
+
+    async def refresh_secrets(self, tenant_ids: Iterable[UUID]) -> None:
+        """Reads the signing secrets of these tenants again, of those in memory: a rotated one takes effect."""
+        known = [tenant_id for tenant_id in tenant_ids if tenant_id in self._board.secrets]
+        if not known:
+            return
+        for tenant_id, secrets in (await self._store.tenants.secrets(known)).items():
+            if tenant_id in self._board.secrets:  # not given away meanwhile
+                self._board.secrets[tenant_id] = secrets
 
     def stale(self, row: Pending) -> bool:
         """Whether the definition in memory is older than the row, not the one a next row is of, or not there."""
@@ -102,7 +118,9 @@ class Planner:
             return 0
         faults, self._faults = self._faults, {}
         try:
+            reach("mark_faulty.before")
             await self._store.tasks.mark_faulty(list(faults.values()))
+            reach("mark_faulty.after")
         except BaseException:
             self._faults = faults | self._faults
             raise

@@ -7,40 +7,39 @@ key when memory runs low. Rows already in memory are dropped by their pair.
 What is read and kept of a queue does not grow with its backlog: a read asks for at most `KNOWN_BEFORE` rows more
 than it wants, and takes nothing into a queue that holds `FULL`. What commits late before the last key, behind more
 known rows than that, is found as the queue drains.
+
+Rows that wait for full endpoints are in no queue, so one whose head is of such endpoints is read on, past them, a page
+a round. What memory has no place for is left; it is read from where it stands as the rows of its endpoint are begun.
+Meanwhile the looks at all of the queue go through it in turns, a page each.
 """
 
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.hints.null import NullHints
 from tocsin.common.hints.port import HintIndex
-from tocsin.common.models import Priority
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import FIRST_RUN, MARGIN_SECONDS, Pending, QueuePage
+from tocsin.common.store.rows import MARGIN_SECONDS, Pending, QueuePage
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import DUE_OLDEST_AGE, READ_SECONDS
 from tocsin.engine.board import Board
+from tocsin.engine.endpoints import QueueKey
+from tocsin.engine.look import START, Look, all_from, by_queue, in_order, look_of, move_on, queue_of, start_of
 from tocsin.engine.planner import Planner
-from tocsin.engine.tenant import PAGE, Queue, TenantScheduler
+from tocsin.engine.tenant import FULL, PAGE, Queue, RowKey, TenantScheduler, key_of
 
 log = logging.getLogger("tocsin.engine.read")
 
-QueueKey = tuple[UUID, int]
-RowKey = tuple[datetime, UUID]
-
-EVERYTHING = datetime.min.replace(tzinfo=UTC)
+EVERYTHING = START[0]
 """As `from_due`: from the queue's start; PostgreSQL reads it as `-infinity`."""
 
 KNOWN_BEFORE = 2 * PAGE
 """Rows that a read asks for at most beyond what it wants, since memory knows as many that may stand before those."""
-
-FULL = 3 * PAGE
-"""Queued rows of one queue above which reads take none up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +111,15 @@ class Reader:
         added += await self._read_hints()
         if low := self.low():
             added += (await self._pages(self._pages_on(low), path="page"))[0]
+        added += await self._read_left(list(self._behind()))
         if self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
             self._last_sweep = self._clock.monotonic()
             added += await self._sweep()
         return {"added": added}
+
+    def hungry(self) -> bool:
+        """Whether some queue is to be read on, and memory holds little of it."""
+        return bool(self.low()) or next(self._behind(), None) is not None
 
     def low(self) -> list[QueueKey]:
         """Queues that go on in the database and of which memory holds less than half a page."""
@@ -125,6 +129,49 @@ class Reader:
             for priority, queue in scheduler.queues.items()
             if queue.cursor is not None and len(queue) < PAGE // 2
         ]
+
+    def _behind(self) -> Iterator[tuple[QueueKey, str]]:
+        """The queues of which rows were left that are to be read now, and of which endpoint: one of a queue a round."""
+        for scheduler in self._board.tenants.values():
+            for priority, queue in scheduler.queues.items():
+                if queue.left and len(queue) < PAGE // 2:
+                    key = (scheduler.tenant_id, priority)
+                    # what was read goes to the end, so that all have their turn
+                    endpoint = next((endpoint for endpoint in queue.left if self._board.wants(key, endpoint)), None)
+                    if endpoint is not None:
+                        yield key, endpoint
+
+    async def _read_left(self, behind: Sequence[tuple[QueueKey, str]]) -> int:
+        """A page of each queue, from where rows of this endpoint were left."""
+        added = 0
+        at_once = max(1, self._config.batch // PAGE)
+        for start in range(0, len(behind), at_once):
+            looks: list[tuple[TenantScheduler, Queue, str, Look]] = []
+            for key, endpoint in behind[start : start + at_once]:
+                scheduler = self._board.tenants.get(key[0])
+                first = None if scheduler is None else scheduler.queues[key[1]].left.get(endpoint)
+                if scheduler is not None and first is not None:  # else the tenant was given away meanwhile
+                    before = UUID(int=max(0, first[1].int - 1))
+                    look = look_of(scheduler, key, PAGE, first[0], before)
+                    looks.append((scheduler, scheduler.queues[key[1]], endpoint, look))
+            found = by_queue(await self._heads([page for *_, look in looks for page in look], "page"))
+            for scheduler, queue, endpoint, look in looks:
+                if self._board.tenants.get(scheduler.tenant_id) is scheduler:
+                    added += await self._take_left(queue, endpoint, look, found.get(queue_of(look), []))
+        return added
+
+    async def _take_left(self, queue: Queue, endpoint: str, look: Look, rows: Sequence[Pending]) -> int:
+        """Takes up what was left; the last key is where the next page begins, but for what is read on anyway."""
+        new, last, more = self._new(queue, look, rows)
+        first = queue.left.pop(endpoint)
+        try:
+            added = await self._admit(new)
+        except BaseException:
+            queue.left[endpoint] = first
+            raise
+        if more and (queue.cursor is None or last < queue.cursor):
+            queue.left[endpoint] = min(queue.left.get(endpoint, last), last)
+        return added
 
     async def _read_hints(self) -> int:
         """Looks up what the hint index names; whatever it names, only pending rows of owned tenants are taken up."""
@@ -154,8 +201,18 @@ class Reader:
         others = [t for t in tenants if t.int % self._config.everything_turns != turn]
         added = await self._read(self._queues(others), everything=False, path="sweep")
         added += await self._read(self._queues(in_turn), everything=True, path="sweep")
+        await self._review_waits(in_turn)
+        await self._planner.refresh_secrets(in_turn)
         self._report_oldest()
         return added
+
+    async def _review_waits(self, tenant_ids: Iterable[UUID]) -> None:
+        """Reads the definitions of rows that wait for full endpoints again: an edit may have given them another."""
+        for tenant_id in tenant_ids:
+            tasks = list({row.task_id for row in self._board.endpoints.of_tenant(tenant_id)})
+            for start in range(0, len(tasks), self._config.planned_at_once):
+                await self._planner.load(tasks[start : start + self._config.planned_at_once], again=True)
+            self._board.return_waiting(tenant_id)
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
         return [
@@ -172,66 +229,65 @@ class Reader:
         more, _ = await self._pages(self._pages_on(full), path=path)
         return added + more
 
-    async def _pages(self, pages: Iterable[QueuePage | None], *, path: str) -> tuple[int, list[QueueKey]]:
-        """Reads these pages, a batch of rows at most a statement; says the queues whose page was full."""
+    async def _pages(self, looks: Iterable[Look | None], *, path: str) -> tuple[int, list[QueueKey]]:
+        """Takes these looks, a batch of rows at most a statement; says the queues whose page was full."""
         added = 0
         full: list[QueueKey] = []
-        together: list[QueuePage] = []
+        together: list[Look] = []
         rows = 0
-        for page in pages:
-            if page is None:
+        for look in looks:
+            if look is None:
                 continue
-            if together and rows + page.limit > self._config.batch:
+            wanted = sum(page.limit for page in look)
+            if together and rows + wanted > self._config.batch:
                 added += await self._statement(together, full, path)
                 together, rows = [], 0
-            together.append(page)
-            rows += page.limit
+            together.append(look)
+            rows += wanted
         if together:
             added += await self._statement(together, full, path)
         return added, full
 
-    async def _statement(self, pages: Sequence[QueuePage], full: list[QueueKey], path: str) -> int:
+    async def _heads(self, pages: Sequence[QueuePage], path: str) -> list[Pending]:
         began = self._clock.monotonic()
         rows = await self._store.runs.heads(pages, self._config.lead)
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, path)
-        by_queue: dict[QueueKey, list[Pending]] = {}
-        for row in rows:
-            by_queue.setdefault((row.tenant_id, int(row.priority)), []).append(row)
+        return rows
+
+    async def _statement(self, looks: Sequence[Look], full: list[QueueKey], path: str) -> int:
+        found = by_queue(await self._heads([page for look in looks for page in look], path))
         new: list[Pending] = []
-        cursors: dict[QueueKey, RowKey | None] = {}
-        for page in pages:
-            key = (page.tenant_id, int(page.priority))
-            scheduler = self._board.tenants.get(page.tenant_id)
-            if scheduler is None:
-                continue
-            taken, cursors[key] = self._take(scheduler.queues[key[1]], page, by_queue.get(key, []))
-            new += taken
-        added = await self._admit(new)
-        for key, cursor in cursors.items():
+        done: list[tuple[Queue, QueueKey, Look, bool, RowKey, bool]] = []
+        for look in looks:
+            key = queue_of(look)
             scheduler = self._board.tenants.get(key[0])
             if scheduler is None:
                 continue
-            scheduler.queues[key[1]].cursor = cursor
-            if cursor is not None:
+            queue = scheduler.queues[key[1]]
+            taken, last, more = self._new(queue, look, found.get(key, []))
+            new += taken
+            done.append((queue, key, look, bool(taken), last, more))
+        added = await self._admit(new)
+        for queue, key, look, found_new, last, more in done:
+            move_on(queue, start_of(look), last if more else None, last, found_new=found_new)
+            if queue.cursor is not None:
                 full.append(key)
         return added
 
-    def _take(self, queue: Queue, page: QueuePage, found: Sequence[Pending]) -> tuple[list[Pending], RowKey | None]:
-        """What to take up of the rows found, and where the queue is to be read on: nowhere, if that is all of it."""
+    def _new(self, queue: Queue, look: Look, rows: Sequence[Pending]) -> tuple[list[Pending], RowKey, bool]:
+        """What to take up of the rows found, the last key looked at, and whether there may be more behind it."""
         new: list[Pending] = []
-        last: RowKey = (page.from_due or EVERYTHING, page.from_run)
+        last = start_of(look)
+        found, more = in_order(look, rows)
         for row in found:
             if not self._board.knows(row):
                 if len(queue) + len(new) >= FULL:
-                    return new, last
+                    return new, last, True
                 new.append(row)
-            last = (row.due_at, row.run_id)
-        if len(found) < page.limit:
-            return new, None
-        # a page of known rows only says nothing of those behind it: going back to its end could go on for ever
-        return new, last if new or queue.cursor is None else max(last, queue.cursor)
+            last = key_of(row)
+        return new, last, more
 
-    def _page(self, key: QueueKey, limit: int, *, everything: bool) -> QueuePage | None:
+    def _page(self, key: QueueKey, limit: int, *, everything: bool) -> Look | None:
         """A look at a queue: from its start, from the margin, or, longer than its page, from its last key.
 
         None where it is not owned, or where its last key is older than the margin and memory holds a page of it:
@@ -244,12 +300,12 @@ class Reader:
         # what memory knows may stand before what it does not
         limit_known = limit + min(self._board.known_of(*key), KNOWN_BEFORE)
         if everything:
-            return _page_of(scheduler, key, limit_known, EVERYTHING)
-        if queue.cursor is None or queue.cursor[0] >= margin:
-            return _page_of(scheduler, key, limit_known, margin)
-        return None if len(queue) >= PAGE else _page_of(scheduler, key, limit, *queue.cursor)
+            return look_of(scheduler, key, limit_known, *all_from(queue))
+        if queue.left or queue.cursor is None or queue.cursor[0] >= margin:
+            return look_of(scheduler, key, limit_known, margin)
+        return None if len(queue) >= PAGE else look_of(scheduler, key, limit, *queue.cursor)
 
-    def _pages_on(self, queues: Iterable[QueueKey]) -> Iterator[QueuePage]:
+    def _pages_on(self, queues: Iterable[QueueKey]) -> Iterator[Look]:
         """The next page of each queue that is longer than what was read of it, and holds less than a page."""
         for key in queues:
             scheduler = self._board.tenants.get(key[0])
@@ -257,7 +313,7 @@ class Reader:
                 continue
             queue = scheduler.queues[key[1]]
             if queue.cursor is not None and len(queue) < PAGE:
-                yield _page_of(scheduler, key, PAGE, *queue.cursor)
+                yield look_of(scheduler, key, PAGE, *queue.cursor)
 
     def _margin(self) -> datetime:
         """Ten seconds ago: what commits late has its due instant after that."""
@@ -269,7 +325,7 @@ class Reader:
         added = 0
         for start in range(0, len(rows), self._config.planned_at_once):
             for row in rows[start : start + self._config.planned_at_once]:
-                if self._board.add(row):
+                if not self._board.leaves(row) and self._board.add(row):
                     self._planner.warm(row)
                     added += 1
             await asyncio.sleep(0)
@@ -279,10 +335,3 @@ class Reader:
         oldest = self._board.oldest_due()
         age = 0.0 if oldest is None else (self._database_clock.now() - oldest).total_seconds()
         self._meter.set(DUE_OLDEST_AGE, max(0.0, age))
-
-
-def _page_of(
-    scheduler: TenantScheduler, key: QueueKey, limit: int, from_due: datetime, from_run: UUID = FIRST_RUN
-) -> QueuePage:
-    lane_first, lane_last = scheduler.lanes
-    return QueuePage(key[0], Priority(key[1]), lane_first, lane_last, limit, from_due, from_run)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tocsin.common.clock import Clock
+from tocsin.common.crashpoints import reach
 from tocsin.common.store.ports import Store
 from tocsin.common.store.tenants import Placement
 from tocsin.common.telemetry.meter import Meter
@@ -124,11 +125,18 @@ class Supervisor:
             shards = await self._store.tenants.cell_shards(placement.cell)
             ready = bool(shards) and all(owner is not None for _, owner in shards)
             if tenant is not None and tenant.shard not in {s for s, _ in shards} and tenant.move_to is None and ready:
+                reach("ask_move.before")
                 await self._store.tenants.ask_move(tenant.id, shards[0][0])
+                reach("ask_move.after")
                 await self._store.tasks.notify("tenants")
                 log.info("tenant %s may move to its own cell %s", tenant.id, placement.cell)
         moving = await self._store.tenants.moving()
-        if moving and await self._store.leases.move_tenants(moving, None):
+        if not moving:
+            return
+        reach("move_unowned.before")
+        moved = await self._store.leases.move_tenants(moving, None)
+        reach("move_unowned.after")
+        if moved:
             await self._store.tasks.notify("tenants")
 
     async def _keep_history(self) -> None:

@@ -1,10 +1,10 @@
 """One tenant's scheduler: its queues, what it has in flight, and what it has used of late."""
 
 import math
-from bisect import insort
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from uuid import UUID
 
 from tocsin.common.models import Priority
@@ -13,6 +13,12 @@ from tocsin.common.store.tenants import OwnedTenant, Tenant
 
 PAGE = 256
 """Runs of one queue that memory holds, but for those that were planted here."""
+
+FULL = 3 * PAGE
+"""Queued rows of one queue above which reads take none up; and the rows of one that may wait for full endpoints."""
+
+RowKey = tuple[datetime, UUID]
+"""A row's place in its queue."""
 
 _HALF_LIFE = 10.0
 _TAU = _HALF_LIFE / math.log(2)
@@ -23,8 +29,14 @@ class Queue:
 
     def __init__(self) -> None:
         self._rows: list[tuple[datetime, UUID, Pending]] = []  # run ids are unique: rows are never compared
-        self.cursor: tuple[datetime, UUID] | None = None
+        self.cursor: RowKey | None = None
         """The last key of a full page: rows behind it are not in memory."""
+        self.left: dict[str, RowKey] = {}
+        """By endpoint, where a row stands that was left in the database, since too many wait for that endpoint."""
+        self.reached: RowKey | None = None
+        """The last key read where nothing was behind it."""
+        self.looked: RowKey | None = None
+        """While some are left: how far the last look at all of the queue came."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -42,8 +54,30 @@ class Queue:
     def first_due(self) -> datetime | None:
         return self._rows[0][0] if self._rows else None
 
+    def first(self, count: int | None) -> list[Pending]:
+        """The first `count` rows; None: all of them."""
+        return list(islice(self, count))
+
+    def last(self) -> Pending:
+        return self._rows[-1][2]
+
+    def leave(self, endpoint: str, row: Pending) -> None:
+        """Remembers that a row of this endpoint is left in the database."""
+        key = key_of(row)
+        self.left[endpoint] = min(self.left.get(endpoint, key), key)
+
+    def discard(self, row: Pending) -> None:
+        """Takes out a row, by its place; nothing where it is not there."""
+        at = bisect_left(self._rows, (row.due_at, row.run_id))
+        if at < len(self._rows) and self._rows[at][1] == row.run_id:
+            del self._rows[at]
+
     def remove(self, run_ids: set[UUID]) -> None:
         self._rows = [entry for entry in self._rows if entry[1] not in run_ids]
+
+
+def key_of(row: Pending) -> RowKey:
+    return row.due_at, row.run_id
 
 
 class Usage:
@@ -97,9 +131,13 @@ class TenantScheduler:
         return {part.shard for part in self.owned}
 
     @property
-    def lanes(self) -> tuple[int, int]:
-        """The range [first, last) that encloses the lanes served; between them there may be others'."""
-        return min(part.lane_first for part in self.owned), max(part.lane_last for part in self.owned)
+    def lanes(self) -> list[tuple[int, int]]:
+        """The ranges [first, last) of lanes served, those that touch as one."""
+        ranges: list[tuple[int, int]] = []
+        for part in sorted(self.owned, key=lambda part: part.lane_first):
+            touching = bool(ranges) and ranges[-1][1] == part.lane_first
+            ranges.append((ranges.pop()[0] if touching else part.lane_first, part.lane_last))
+        return ranges
 
     @property
     def cap(self) -> int:

@@ -33,15 +33,14 @@ DUE_LAG = Metric(
     "tocsin_due_lag_seconds", MetricKind.HISTOGRAM, "begin minus due_at, where late", ("priority",), _DELAY
 )
 DUE_OLDEST_AGE = Metric("tocsin_due_oldest_age_seconds", MetricKind.GAUGE, "age of the oldest due run in memory")
-RUNS = Metric("tocsin_runs_total", MetricKind.COUNTER, "ended attempts and skips", ("outcome",))
+RUNS = Metric("tocsin_runs_total", MetricKind.COUNTER, "ended attempts and skips, as owners record them", ("outcome",))
 CALLS_IN_FLIGHT = Metric("tocsin_calls_in_flight", MetricKind.GAUGE, "begun runs whose result is not committed")
 READ_SECONDS = Metric("tocsin_read_seconds", MetricKind.HISTOGRAM, "one read of heads", ("path",), _STATEMENT)
 BEGIN_SECONDS = Metric("tocsin_begin_seconds", MetricKind.HISTOGRAM, "one begin", (), _STATEMENT)
 FLUSH_SECONDS = Metric("tocsin_flush_seconds", MetricKind.HISTOGRAM, "one batch of completions", (), _STATEMENT)
 STALE_WRITES = Metric("tocsin_stale_writes_total", MetricKind.COUNTER, "results whose fence no longer held")
 LEASES_LOST = Metric("tocsin_leases_lost_total", MetricKind.COUNTER, "leases judged expired, or proven dead")
-SKIPS = Metric("tocsin_skips_total", MetricKind.COUNTER, "slots that got no run", ("reason",))
-HINT_VERDICT = Metric("tocsin_hint_verdict", MetricKind.GAUGE, "1 while hints are the faster path, else 0")
+SKIPS = Metric("tocsin_skips_total", MetricKind.COUNTER, "slots that got no run, as owners record them", ("reason",))
 TENANTS_DEDICATED = Metric("tocsin_tenants_dedicated", MetricKind.GAUGE, "tenants with a cell of their own")
 NEXT_ROW_FAULTS = Metric(
     "tocsin_next_row_faults", MetricKind.GAUGE, "tasks without a next row, or with several, at the last audit"
@@ -59,7 +58,6 @@ METRICS: tuple[Metric, ...] = (
     STALE_WRITES,
     LEASES_LOST,
     SKIPS,
-    HINT_VERDICT,
     TENANTS_DEDICATED,
     NEXT_ROW_FAULTS,
 )

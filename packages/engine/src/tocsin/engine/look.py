@@ -1,0 +1,82 @@
+"""One look at a queue, and where the queue is to be read on after it. Pure: the statements are the reader's."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from uuid import UUID
+
+from tocsin.common.models import Priority
+from tocsin.common.store.rows import FIRST_RUN, Pending, QueuePage
+from tocsin.engine.endpoints import QueueKey
+from tocsin.engine.tenant import Queue, RowKey, TenantScheduler, key_of
+
+Look = tuple[QueuePage, ...]
+"""A page for each range of lanes that is served, alike but for these."""
+
+START: RowKey = (datetime.min.replace(tzinfo=UTC), FIRST_RUN)
+"""Before every row."""
+
+
+def by_queue(rows: Iterable[Pending]) -> dict[QueueKey, list[Pending]]:
+    """What a statement of several looks has found, each queue's in its order."""
+    found: dict[QueueKey, list[Pending]] = {}
+    for row in rows:
+        found.setdefault((row.tenant_id, int(row.priority)), []).append(row)
+    return found
+
+
+def queue_of(look: Look) -> QueueKey:
+    """The queue that is looked at."""
+    return look[0].tenant_id, int(look[0].priority)
+
+
+def start_of(look: Look) -> RowKey:
+    """The key after which it begins."""
+    return look[0].from_due or START[0], look[0].from_run
+
+
+def all_from(queue: Queue) -> RowKey:
+    """Where a look at all of a queue begins: where the last one ended, while rows are left in the database."""
+    return (queue.looked if queue.left else None) or START
+
+
+def move_on(queue: Queue, start: RowKey, more: RowKey | None, last: RowKey, *, found_new: bool) -> None:
+    """Brings a queue's keys to a page that began at `start`: behind `more` there may be others, None: there are none.
+
+    While rows are left, what stands before the cursor is not all known: a page before it moves nothing back to its
+    end, and one ahead of it passes nothing over.
+    """
+    if start == all_from(queue):
+        queue.looked = more
+    if queue.left:
+        if queue.cursor is not None and start > queue.cursor:
+            return
+        frontier = queue.cursor or queue.reached
+        more = more if more is None or frontier is None or start >= frontier else max(more, frontier)
+    elif more is not None and not found_new and queue.cursor is not None:
+        # a page of known rows only says nothing of those behind it: going back to its end could go on for ever
+        more = max(more, queue.cursor)
+    queue.cursor = more
+    if more is None:
+        queue.reached = last if queue.reached is None else max(last, queue.reached)
+
+
+def look_of(
+    scheduler: TenantScheduler, key: QueueKey, limit: int, from_due: datetime, from_run: UUID = FIRST_RUN
+) -> Look:
+    """A look at a queue, of at most `limit` rows a range of lanes, after a key."""
+    return tuple(
+        QueuePage(key[0], Priority(key[1]), first, last, limit, from_due, from_run) for first, last in scheduler.lanes
+    )
+
+
+def in_order(look: Look, rows: Sequence[Pending]) -> tuple[Sequence[Pending], bool]:
+    """The rows of one look in queue order, as far as all of its pages reach, and whether there may be more of them."""
+    if len(look) == 1:
+        return rows, len(rows) >= look[0].limit
+    ends: list[RowKey] = []
+    for page in look:
+        of_page = [key_of(row) for row in rows if page.lane_first <= row.lane < page.lane_last]
+        if len(of_page) >= page.limit:
+            ends.append(of_page[-1])
+    end = min(ends, default=None)
+    return sorted((row for row in rows if end is None or key_of(row) <= end), key=key_of), bool(ends)
