@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from api_client import Client, Connection, begin_waiting, definition
+from api_client import Client, Connection, begin_waiting
 
 FULL: dict[str, Any] = {
     "name": "every field \U0001f514",
@@ -339,15 +339,3 @@ async def test_a_run_shows_every_attempt(client: Client, sql: Connection) -> Non
     assert run["attempts"][0]["response"] == "\ufffd\0ok"
     (summary, _) = (await client.call("GET", f"/v1/tasks/{task_id}/runs")).document["runs"][::-1]
     assert (summary["id"], summary["state"], summary["http_status"]) == (run_id, "succeeded", 200)
-
-
-async def test_a_stored_definition_that_cannot_be_read_is_shown_with_its_fault(client: Client, sql: Connection) -> None:
-    task_id = await client.made()
-    await sql.execute("""update tasks set plan = jsonb_set(plan, '{schedule,cron}', '"0 0 30 2 *"')""")
-    got = (await client.call("GET", f"/v1/tasks/{task_id}")).document
-    assert (got["state"], got["name"]) == ("faulty", "report")
-    assert "schedule" in got["fault"]
-    assert [task["id"] for task in (await client.call("GET", "/v1/tasks")).document["tasks"]] == [task_id]
-    for method, path in ("PATCH", ""), ("GET", "/preview"):
-        answer = await client.call(method, f"/v1/tasks/{task_id}{path}", definition() if method == "PATCH" else None)
-        assert answer.status == 409

@@ -1,7 +1,7 @@
 """Settings that cannot work together are refused when they are read."""
 
 import pytest
-from pydantic import ValidationError, ValidationInfo
+from pydantic import SecretStr, ValidationError, ValidationInfo
 
 from tocsin.common.settings import Settings
 
@@ -46,3 +46,31 @@ def test_the_environment_is_checked_too(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setenv("TOCSIN_TRUST_MARGIN_SECONDS", "5")
     with pytest.raises(ValidationError, match="less than half"):
         Settings()
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://localhost/tocsin",
+        "postgres://u:p%40ss@db.example.com:5432/name?sslmode=require",
+        "postgresql:///tocsin?host=/var/run/postgresql",
+        "postgresql://[::1]:5433/tocsin",
+        "postgresql://one:5432,two:5433/tocsin",
+        "postgresql://host:/tocsin",
+    ],
+)
+def test_a_database_is_named_as_libpq_does(url: str) -> None:
+    assert Settings(database_url=SecretStr(url)).database_url.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "nonsense", "localhost:5432", "mysql://h/x", "postgresql://hush@h:port/x", "postgresql://h:65536/x",
+     "postgresql://h:0/x", "postgresql://a:b:c/x", "postgresql://[::1/x"],
+)  # fmt: skip
+def test_what_names_no_database_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(database_url=SecretStr(url))
+    [found] = refused.value.errors(include_url=False, include_input=False)
+    assert found["loc"] == ("database_url",)
+    assert "hush" not in found["msg"]

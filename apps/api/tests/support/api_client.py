@@ -131,9 +131,13 @@ async def add_tenant(connection: Connection, name: str) -> tuple[UUID, str]:
 async def begin_waiting(sql: Connection) -> None:
     """Moves every waiting run to running, as some owner's begin would."""
     await sql.execute(
-        """with gone as (delete from pending where kind = 'now' returning *)
+        """with gone as (delete from pending where kind = 'now' returning *),
+        owner as (
+            insert into leases (id, cell, generation, node, boot, pid_namespace, pid, process_started, zone_data, ttl)
+            values (gen_random_uuid(), 'shared', 0, 'n', 'b', 'p', 1, 1, '2026a', interval '10 s') returning id
+        )
         insert into running (run_id, tenant_id, task_id, lease_id, due_at, fence, version, plan_version,
                              priority, lane, losses, kind)
-        select run_id, tenant_id, task_id, gen_random_uuid(), due_at, 1, 1, 1, priority, lane, 0, kind
-          from gone"""
+        select run_id, tenant_id, task_id, owner.id, due_at, 1, 1, 1, priority, lane, 0, kind
+          from gone, owner"""
     )

@@ -80,8 +80,62 @@ def test_a_tenant_is_promoted_and_demoted(here: str) -> None:
 def test_a_cell_has_no_more_executors_than_its_tenant_may_have_calls(here: str) -> None:
     """Rule 1, k <= cap: each of the k shards may have one call at least."""
     tocsin("tenant", "create", "small", "--max-in-flight", "3")
-    assert "3 calls in flight" in refused("tenant", "promote", "small", "--executors", "4")
+    assert "cap of 4 calls in flight" in refused("tenant", "promote", "small", "--executors", "4")
     tocsin("tenant", "promote", "small", "--executors", "3")
+    assert "cap of 3 calls in flight" in refused("tenant", "set", "small", "--max-in-flight", "2")
+
+
+def test_limits_of_a_tenant_are_changed(here: str) -> None:
+    tocsin("tenant", "create", "acme", "--max-in-flight-per-endpoint", "4")
+    limits = "select weight, max_in_flight, max_in_flight_per_endpoint from tenants"
+    changes: list[tuple[list[str], tuple[float, int, int | None]]] = [
+        (["--weight", "2.5"], (2.5, 1000, 4)),
+        (["--max-in-flight", "40", "--max-in-flight-per-endpoint", "7"], (2.5, 40, 7)),
+        (["--max-in-flight-per-endpoint", "none"], (2.5, 40, None)),
+    ]
+    for arguments, expected in changes:
+        said = tocsin("tenant", "set", "acme", *arguments).output.splitlines()
+        assert tuple(fetch(here, limits)[0]) == expected
+        assert said[1].split()[4:6] == [f"{expected[0]:g}", str(expected[1])]
+    assert "no tenant is named 'nobody'" in refused("tenant", "set", "nobody", "--weight", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["set", "acme"], 1),
+        (["set", "acme", "--max-in-flight-per-endpoint", "many"], 1),
+        (["set", "acme", "--max-in-flight-per-endpoint", "0"], 1),
+        (["set", "acme", "--max-in-flight-per-endpoint", "9999999999"], 1),
+        (["set", "acme", "--max-in-flight", "0"], 2),
+        (["set", "acme", "--weight", "nan"], 2),
+        (["set", "acme", "--weight", "0"], 2),
+        (["create", "b", "--weight", "1e300"], 2),
+        (["create", "b", "--max-in-flight", "9999999999"], 2),
+        (["create", ""], 1),
+        (["create", "x" * 201], 1),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(here: str, arguments: list[str], code: int) -> None:
+    tocsin("tenant", "create", "acme")
+    assert "Traceback" not in tocsin("tenant", *arguments, code=code).output
+    [row] = fetch(here, "select weight, max_in_flight, max_in_flight_per_endpoint from tenants")
+    assert tuple(row) == (1.0, 1000, None)
+
+
+def test_what_an_operator_changes_is_recorded(here: str) -> None:
+    said = tocsin("tenant", "create", "acme").output
+    tocsin("tenant", "set", "acme", "--weight", "2")
+    key_id = tocsin("key", "create", "acme", "--name", "night shift").output.split()[2]
+    tocsin("key", "revoke", key_id)
+    tocsin("tenant", "promote", "acme")
+    tocsin("tenant", "demote", "acme")
+    rows = fetch(here, "select actor, action, tenant_id::text as tenant, detail from audit order by id")
+    actions = ["tenant.create", "key.create", "tenant.set", "key.create", "key.revoke"]
+    assert [row["action"] for row in rows] == [*actions, "tenant.promote", "tenant.demote"]
+    assert {(row["actor"], row["tenant"]) for row in rows} == {("cli", said.split()[1])}
+    for secret in re.findall(r"(?:tocsin_|whsec_)\S+", said):
+        assert not [row for row in rows if secret in row["detail"]]
 
 
 def test_keys_are_made_listed_and_revoked(here: str) -> None:
@@ -126,9 +180,8 @@ def test_doctor_finds_a_sound_database(here: str) -> None:
 
 
 def test_doctor_masks_secrets(here: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOCSIN_REDIS_URL", "redis://:hush@127.0.0.1:9/0")
     monkeypatch.setenv("TOCSIN_DATABASE_URL", here + "?password=hush")
-    said = tocsin("doctor", code=1).output
+    said = tocsin("doctor").output
     password = here.partition("tocsin:")[2].partition("@")[0]
     assert password
     assert [secret for secret in (password, "hush") if secret in said] == []
@@ -139,10 +192,6 @@ def test_doctor_masks_secrets(here: str, monkeypatch: pytest.MonkeyPatch) -> Non
     ("name", "value", "finding"),
     [
         ("TOCSIN_DATABASE_URL", "postgresql://127.0.0.1:9/none", "BROKEN  database: .*refused|Connect call failed"),
-        ("TOCSIN_REDIS_URL", "redis://127.0.0.1:9", "BROKEN  Redis: "),
-        ("TOCSIN_REDIS_URL", "http://127.0.0.1:9", "BROKEN  Redis: TOCSIN_REDIS_URL must begin with redis://"),
-        ("TOCSIN_RAY_ADDRESS", "127.0.0.1:9", "BROKEN  Ray: "),
-        ("TOCSIN_RAY_ADDRESS", "nowhere", "BROKEN  Ray: nowhere is not host:port"),
         ("TOCSIN_EGRESS_ALLOW", "10.0.0.0/99", "BROKEN  egress: TOCSIN_EGRESS_ALLOW: '10.0.0.0/99' must be a network"),
         ("TOCSIN_MAX_IN_FLIGHT", "900000000", "BROKEN  open files: .*fewer than TOCSIN_MAX_IN_FLIGHT"),
     ],
@@ -189,6 +238,15 @@ def test_a_database_that_is_away_or_empty_is_named(empty_database_url: str, monk
 def test_a_setting_that_cannot_be_read_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TOCSIN_API_PORT", "eighty")
     assert refused("doctor").startswith("tocsin: TOCSIN_API_PORT: ")
+
+
+@pytest.mark.parametrize("command", ["migrate", "api", "engine", "doctor", "up"])
+def test_a_url_that_names_no_database_is_refused_and_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", "postgresql://tocsin:hush@127.0.0.1:port/tocsin")
+    monkeypatch.setattr("tocsin.cli.commands.serve.configure_logging", lambda: None)
+    assert refused(command) == "tocsin: TOCSIN_DATABASE_URL: must be like postgresql://user:password@host:5432/name"
 
 
 @pytest.mark.parametrize("command", ["up", "engine"])

@@ -167,6 +167,19 @@ def test_a_database_that_is_down_is_waited_for(open_tmp_path: Path) -> None:
             assert api.end() == 0
 
 
+def test_a_database_that_is_not_migrated_is_waited_for(empty_database_url: str) -> None:
+    settings = {"TOCSIN_DATABASE_URL": empty_database_url, "TOCSIN_API_PORT": str(free_port())}
+    with running("api", **settings) as api, running("engine", **settings) as engine:
+        api.says("the database lacks 0001_init.sql: run `tocsin migrate`")
+        engine.says("the database lacks 0001_init.sql: run `tocsin migrate`")
+        with running("migrate", **settings) as migrate:
+            assert migrate.wait() == 0
+        api.says("the database answers")
+        engine.says("took 64 shards")
+        assert engine.end() == 0
+        assert api.end() == 0
+
+
 def test_a_taken_port_is_refused_in_one_sentence(database_url: str) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

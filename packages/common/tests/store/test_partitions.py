@@ -1,4 +1,7 @@
-"""History's partitions on PostgreSQL: bounds, what strays, what ages out, and locks that are not waited for."""
+"""History's partitions on PostgreSQL: bounds, what strays, what ages out, and locks that are not waited for.
+
+B62: rows in the DEFAULT partition never block the partition of their day.
+"""
 
 import asyncio
 from datetime import UTC, date, datetime, time, timedelta
@@ -59,6 +62,7 @@ async def check_keeping_starts_yesterday(bench: Bench) -> None:
 
 
 async def check_stray_rows_leave_default(bench: Bench) -> None:
+    """B62: the keeper was late. It moves the rows and attaches the partition."""
     far = [midday(date(2030, 5, 1)), midday(date(2030, 5, 1)), midday(date(2019, 5, 1))]
     assert await bench.store.history.default_rows() == 0
     runs = await end_at(bench, *far)
@@ -156,7 +160,7 @@ async def read_history(bench: PostgresBench) -> "asyncpg.Connection[asyncpg.Reco
     return connection
 
 
-async def test_a_long_transaction_makes_no_lock_queue(
+async def test_b62_a_long_transaction_makes_no_lock_queue(
     postgres_bench: PostgresBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench = postgres_bench
@@ -178,7 +182,7 @@ async def test_a_long_transaction_makes_no_lock_queue(
     assert len(await bench.store.history.expire(30)) == 1
 
 
-async def test_days_ahead_are_made_while_others_write(postgres_bench: PostgresBench) -> None:
+async def test_b62_days_ahead_are_made_while_others_write(postgres_bench: PostgresBench) -> None:
     bench = postgres_bench
     writer = await asyncpg.connect(bench.url)
     await writer.execute("begin; lock table only history in row exclusive mode")
@@ -204,7 +208,7 @@ async def test_what_was_detached_and_not_dropped_is_dropped_next(postgres_bench:
     assert await bench.admin.fetchval("select to_regclass($1)", name(day)) is None
 
 
-async def test_a_keeper_that_does_not_move_strays_fails_for_ever(
+async def test_b62_a_keeper_that_does_not_move_strays_is_caught(
     postgres_bench: PostgresBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The broken twin: what the move is for."""

@@ -1,5 +1,6 @@
 """Every named statement is one that the server can prepare, and says what it is for."""
 
+import re
 from importlib.resources import files
 
 import asyncpg
@@ -18,6 +19,21 @@ SCRIPTS = {"history_fill", "history_attach", "history_detach", "history_drop"}
 @pytest.mark.parametrize("name", NAMES)
 def test_statement_begins_with_its_purpose(name: str) -> None:
     assert query(name).startswith("-- ")
+
+
+LIMITED_SUBQUERY = re.compile(r"\b(in|any)\s*\(\s*(array\s*\()?\s*select\b[^)]*\blimit\b", re.IGNORECASE)
+"""Under a nested loop such a subquery runs once for each row, and takes that many times its limit."""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_b65_no_statement_takes_rows_by_a_limited_subquery(name: str) -> None:
+    assert not LIMITED_SUBQUERY.search(query(name))
+
+
+def test_b65_a_limited_subquery_is_caught() -> None:
+    assert LIMITED_SUBQUERY.search(
+        "update t set a = 1 where id in (\n select id from t order by id limit $1 for update)"
+    )
 
 
 async def test_statements_can_be_prepared(database_url: str) -> None:

@@ -188,5 +188,5 @@ async def test_an_edit_that_drops_a_due_slot_is_caught(
     async def base(_: Any, tx: Any, task: Task, row: Any, now: Any) -> Any:
         return row.slot
 
-    monkeypatch.setattr("tocsin.common.tasks.Tasks._base", base)
+    monkeypatch.setattr("tocsin.common.planting.Planter.base", base)
     assert any("gap" in fault for fault in await told(memory_bench, story))

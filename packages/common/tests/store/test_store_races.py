@@ -11,12 +11,14 @@ import asyncpg
 import pytest
 
 from store_bench import PostgresBench
-from store_builders import a_lease, a_run, a_task, ended, pairs, plain, the_task
+from store_builders import a_lease, a_run, a_task, ended, pairs, plain, the_task, waiting
 from store_chain import chain_faults
 from tocsin.common import tasks as tasks_module
+from tocsin.common.errors import ConflictError
 from tocsin.common.models import Kind, TaskState
 from tocsin.common.states import RunState
 from tocsin.common.store.ports import TaskTransaction
+from tocsin.common.store.postgres import database
 from tocsin.common.store.postgres.database import Database
 from tocsin.common.store.postgres.queries import query
 from tocsin.common.store.postgres.runs import PostgresRuns
@@ -48,12 +50,22 @@ async def held_runs(bench: PostgresBench) -> AsyncIterator[PostgresRuns]:
         await connection.close()
 
 
+@asynccontextmanager
+async def opened(rival: Database) -> AsyncIterator[Database]:
+    """A pool of another process."""
+    await rival.open()
+    try:
+        yield rival
+    finally:
+        await rival.close()
+
+
 async def until_blocked(bench: PostgresBench, task: "asyncio.Task[Any]") -> None:
     """Returns when some session waits for a lock, which `task` is the only one to ask for."""
-    waiting = (
+    blocked = (
         "select exists (select from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock')"
     )
-    while not await bench.watcher.fetchval(waiting):
+    while not await bench.watcher.fetchval(blocked):
         assert not task.done(), "it should have waited"
 
 
@@ -161,16 +173,16 @@ async def mark_meets(bench: PostgresBench, then: Callable[[UUID, Any], Coroutine
     async with bench.other.tasks.write() as tx:
         await tx.lock(run.tenant_id, run.task_id)
         assert await tx.cancel_running(run.run_id)
-        waiting = asyncio.create_task(then(lease, run))
-        await until_blocked(bench, waiting)
-    await waiting
+        meeting = asyncio.create_task(then(lease, run))
+        await until_blocked(bench, meeting)
+    await meeting
     assert await bench.running(run.task_id) == []
     assert [row.kind for row in await bench.pending(run.task_id)] == [Kind.NEXT]
     return await bench.history(run.task_id)
 
 
 @pytest.mark.parametrize("state", [None, RunState.SUCCEEDED])
-async def test_a_completion_waits_for_a_mark_and_honours_it(
+async def test_b46_b_a_completion_waits_for_a_mark_and_honours_it(
     postgres_bench: PostgresBench, state: RunState | None
 ) -> None:
     async def complete(lease: UUID, run: Any) -> None:
@@ -179,6 +191,32 @@ async def test_a_completion_waits_for_a_mark_and_honours_it(
 
     (row,) = await mark_meets(postgres_bench, complete)
     assert row.state is RunState.CANCELLED
+
+
+async def test_b46_b_a_cancel_waits_for_a_completion_and_finds_it_ended(postgres_bench: PostgresBench) -> None:
+    bench = postgres_bench
+    lease = await a_lease(bench)
+    run = await a_run(bench, lease)
+    async with held_runs(bench) as runs:
+        await runs.complete(lease, [await ended(bench, run)])
+        cancelling = asyncio.create_task(bench.tasks.cancel(run.tenant_id, run.run_id))
+        await until_blocked(bench, cancelling)
+    with pytest.raises(ConflictError, match="has ended"):
+        await cancelling
+    assert [row.state for row in await bench.history(run.task_id)] == [RunState.SUCCEEDED]
+
+
+async def test_b46_b_a_cancel_waits_for_a_failed_attempt_and_ends_its_retry(postgres_bench: PostgresBench) -> None:
+    bench = postgres_bench
+    lease = await a_lease(bench)
+    run = await a_run(bench, lease)
+    async with held_runs(bench) as runs:
+        await runs.complete(lease, [await ended(bench, run, None)])
+        cancelling = asyncio.create_task(bench.tasks.cancel(run.tenant_id, run.run_id))
+        await until_blocked(bench, cancelling)
+    assert await cancelling is RunState.PENDING
+    assert [row.state for row in await bench.history(run.task_id)] == [None, RunState.CANCELLED]
+    assert [row.kind for row in await bench.pending(run.task_id)] == [Kind.NEXT]
 
 
 async def test_a_put_back_waits_for_a_mark_and_honours_it(postgres_bench: PostgresBench) -> None:
@@ -240,3 +278,48 @@ async def test_two_edits_of_a_task_take_turns(postgres_bench: PostgresBench) -> 
         await tx.update(replace(task, version=7))
     assert (await editing).version == 8
     assert (await the_task(bench, task.id)).plan_version == 2
+
+
+async def check_rows_are_locked_in_the_order_of_their_ids(bench: PostgresBench, statement: str) -> None:
+    """While somebody else holds the row of the lower id, that of the higher id is not locked.
+
+    The rows lie in the table the other way round, which is the order in which an unordered delete meets them.
+    """
+    task = await a_task(bench)
+    low, high = [waiting(bench, task, await bench.now(), kind=Kind.SLOT, fence=1) for _ in range(2)]
+    await bench.put_pending([high, low])
+    arguments: dict[str, tuple[Any, ...]] = {
+        "cancel_of_tasks": ([task.id],),
+        "withdraw_waiting": (task.id, "paused"),
+    }
+    lock = "select from pending where run_id = $1 for update"
+    async with opened(Database(bench.url, "rival", size=1)) as rival:
+        async with bench.admin.transaction():
+            await bench.admin.execute(lock, low.run_id)
+            ending = asyncio.create_task(rival.fetch(statement, *arguments[statement]))
+            await until_blocked(bench, ending)
+            taken = await bench.admin.fetch(f"{lock} skip locked", high.run_id)
+        await ending
+    assert taken, "the higher id was locked before the lower one"
+    assert [row.kind for row in await bench.pending(task.id)] == [Kind.NEXT]
+
+
+LOCKING_SEVERAL = ("cancel_of_tasks", "withdraw_waiting")
+
+
+@pytest.mark.parametrize("statement", LOCKING_SEVERAL)
+async def test_several_pending_rows_are_locked_in_the_order_of_their_ids(
+    postgres_bench: PostgresBench, statement: str
+) -> None:
+    await check_rows_are_locked_in_the_order_of_their_ids(postgres_bench, statement)
+
+
+@pytest.mark.parametrize("statement", LOCKING_SEVERAL)
+async def test_locks_in_the_order_of_the_table_are_caught(
+    postgres_bench: PostgresBench, monkeypatch: pytest.MonkeyPatch, statement: str
+) -> None:
+    broken = query(statement).replace("order by run_id for update", "for update")
+    assert broken != query(statement)
+    monkeypatch.setattr(database, "query", lambda name: broken if name == statement else query(name))
+    with pytest.raises(AssertionError, match="locked before the lower one"):
+        await check_rows_are_locked_in_the_order_of_their_ids(postgres_bench, statement)

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from pydantic import BaseModel, ValidationError
 
 from tocsin.api.json_text import Raw, decode, encode, join
-from tocsin.api.problems import InvalidError
+from tocsin.api.problems import InvalidError, Problem
 from tocsin.api.timestamps import parse_timestamp
 from tocsin.common.errors import FieldError
 from tocsin.common.models import (
@@ -25,6 +25,7 @@ from tocsin.common.models import (
     PlanSpec,
     Priority,
 )
+from tocsin.common.store.faulty import FaultyTask
 from tocsin.common.store.rows import Task
 
 MAX_BODY_BYTES: Final = 256 * 1024
@@ -93,7 +94,7 @@ def read_definition(document: Mapping[str, Any]) -> Definition:
     return Definition(name, plan, call, body, anchored)
 
 
-def definition_document(task: Task, *, for_patch: bool = False) -> dict[str, Any]:
+def definition_document(task: Task, *, for_patch: bool = False, with_body: bool = True) -> dict[str, Any]:
     """The definition of a task as `read_definition` reads it, defaults included.
 
     `for_patch`: a JSON body as a value; else as the text it is stored as.
@@ -101,12 +102,13 @@ def definition_document(task: Task, *, for_patch: bool = False) -> dict[str, Any
     plan = task.plan.model_dump(mode="json")
     call = task.call.model_dump(mode="json")
     request: dict[str, Any] = {field: call[field] for field in _REQUEST}
-    if task.body is not None:
+    if task.body is not None and with_body:
         text = task.body.decode("utf-8", "replace")
-        if task.call.json_body:
-            request["json"] = decode(task.body) if for_patch else Raw(text)
-        else:
+        value = _json_value(task)
+        if value is None:
             request["body"] = text
+        else:
+            request["json"] = value.value if for_patch else Raw(text)
     return {
         "name": task.name,
         "schedule": {field: value for field, value in plan["schedule"].items() if field != "kind"},
@@ -115,6 +117,45 @@ def definition_document(task: Task, *, for_patch: bool = False) -> dict[str, Any
         **{field: plan[field] for field in PlanSpec.model_fields if field in _PLAN},
         "priority": task.plan.priority.name.lower(),
     }
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    value: Any
+
+
+def _json_value(task: Task) -> _Value | None:
+    """The body as a JSON value, if it was given as one and still is one: a row put in by hand may say so wrongly."""
+    if not task.call.json_body or task.body is None:
+        return None
+    try:
+        return _Value(decode(task.body))
+    except (InvalidError, Problem):
+        return None
+
+
+def mended_definition(faulty: FaultyTask, patch: Mapping[str, Any]) -> Definition:
+    """A definition of which a part cannot be read, once a merge patch has replaced that part: with a value, or with
+    null for its default.
+
+    Raises:
+        InvalidError: the patch leaves such a part as it is, or breaks a rule.
+    """
+    document = definition_document(faulty.task, for_patch=True)
+    given = patch.get("request")
+    left = []
+    for field, reason in faulty.faults.items():
+        of_request = field in _REQUEST or field == "json_body"
+        names = ("body", "json") if field == "json_body" else (field,)
+        for name in names:
+            (document["request"] if of_request else document).pop(name, None)
+        mending = given if of_request and isinstance(given, dict) else patch
+        if not any(name in mending for name in names):
+            path = f"request.{names[0]}" if of_request else field
+            left.append(FieldError(path, f"cannot be read as it is stored, so it must be given anew: {reason}"))
+    if left:
+        raise InvalidError(left)
+    return read_definition(merge_patch(document, patch))
 
 
 def merge_patch(target: Any, patch: Any) -> Any:

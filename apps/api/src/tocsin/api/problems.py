@@ -103,7 +103,8 @@ def _of_refusal(error: Exception) -> Problem | None:
         case ConflictError():
             problem = Problem(409, "conflict", str(error))
         case FaultyDefinitionError(reason=reason):
-            problem = Problem(409, "faulty-definition", f"the stored definition cannot be read: {reason}")
+            detail = f"the stored definition cannot be read ({reason}): mend it by a PATCH, or delete the task"
+            problem = Problem(409, "faulty-definition", detail)
     return problem
 
 

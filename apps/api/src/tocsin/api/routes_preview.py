@@ -9,7 +9,7 @@ from tocsin.api.context import answer, context_of, id_of, query_of, read_object,
 from tocsin.api.definitions import read_definition
 from tocsin.api.timestamps import parse_timestamp
 from tocsin.api.views import preview_document
-from tocsin.common.errors import ConflictError, FieldError, NotFoundError
+from tocsin.common.errors import FaultyDefinitionError, FieldError, NotFoundError
 from tocsin.common.models import EARLIEST, LATEST
 from tocsin.common.time.schedule import preview
 
@@ -27,7 +27,7 @@ async def preview_task(request: web.Request) -> web.Response:
     if view is None:
         raise NotFoundError("no such task")
     if view.task is None:
-        raise ConflictError(f"the stored definition cannot be read: {view.fault}")
+        raise FaultyDefinitionError(view.id, view.fault or "unreadable")
     slots = preview(view.task.plan, view.id, after or await context.store.now(), count)
     return answer(preview_document(slots, saved=True, spread=view.task.plan.spread_seconds > 0))
 

@@ -21,12 +21,19 @@ from tocsin.api.context import (
     whole_number,
 )
 from tocsin.api.cursors import decode_cursor, encode_cursor
-from tocsin.api.definitions import definition_document, merge_patch, read_definition
+from tocsin.api.definitions import (
+    Definition,
+    definition_document,
+    mended_definition,
+    merge_patch,
+    read_definition,
+)
 from tocsin.api.json_text import encode
 from tocsin.api.timestamps import format_timestamp
 from tocsin.api.views import run_summary_document, task_document
 from tocsin.common.errors import FieldError, NotFoundError, StoreUnavailableError
-from tocsin.common.models import TaskState
+from tocsin.common.models import PlanSpec, TaskState
+from tocsin.common.store.faulty import FaultyTask
 from tocsin.common.store.rows import Task
 from tocsin.common.tasks import Created, Idempotency, NewTask
 
@@ -74,18 +81,26 @@ async def get_task(request: web.Request) -> web.Response:
 
 
 async def patch_task(request: web.Request) -> web.Response:
-    """A merge patch (RFC 7396) over the definition as GET shows it."""
+    """A merge patch (RFC 7396) over the definition as GET shows it; of one that cannot be read, over what can."""
     context, tenant_id, task_id = context_of(request), tenant_of(request), id_of(request, "task")
     query_of(request, ())
     patch = await read_object(request, PATCH_TYPES)
 
     def change(task: Task, now: datetime) -> Task:
         definition = read_definition(merge_patch(definition_document(task, for_patch=True), patch))
-        plan = definition.plan_at(now, task.plan)
-        return replace(task, name=definition.name, plan=plan, call=definition.call, body=definition.body)
+        return _defined(task, definition, definition.plan_at(now, task.plan))
 
-    await context.writes.edit(tenant_id, task_id, change)
+    def mend(faulty: FaultyTask, now: datetime) -> Task:
+        definition = mended_definition(faulty, patch)
+        before = None if "schedule" in faulty.faults else faulty.task.plan
+        return _defined(faulty.task, definition, definition.plan_at(now, before))
+
+    await context.writes.edit(tenant_id, task_id, change, mend)
     return answer(await _document(context, tenant_id, task_id))
+
+
+def _defined(task: Task, definition: Definition, plan: PlanSpec) -> Task:
+    return replace(task, name=definition.name, plan=plan, call=definition.call, body=definition.body)
 
 
 async def delete_task(request: web.Request) -> web.Response:

@@ -23,11 +23,9 @@ def task_document(view: TaskView, *, with_body: bool = True) -> dict[str, Any]:
             "fault": view.fault,
             "next": None,
         }
-    definition = definition_document(task)
+    definition = definition_document(task, with_body=with_body)
     if not with_body:
-        definition["request"] = {
-            field: value for field, value in definition["request"].items() if field not in ("body", "json")
-        } | {"body_bytes": len(task.body or b"")}
+        definition["request"]["body_bytes"] = len(task.body or b"")
     return {
         "id": str(task.id),
         **definition,

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 
 from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.settings import Settings
-from tocsin.common.store.postgres.migrate import migrate, schema_state
+from tocsin.common.store.postgres.migrate import migrate
 from tocsin.common.store.postgres.store import PostgresStore
 
 log = logging.getLogger("tocsin.database")
@@ -31,24 +31,24 @@ async def open_store(dsn: str) -> AsyncIterator[PostgresStore]:
         await store.close()
 
 
-async def wait_for_database(settings: Settings) -> None:
-    """Returns once the database answers; logs once that it does not, and once that it does."""
-    waiting = False
+async def migrate_when_up(settings: Settings) -> list[str]:
+    """Migrates the database, however long it takes to answer; says which migrations were applied.
+
+    Each new reason to wait is logged once, and so is the end of the waiting.
+
+    Raises:
+        MigrationError: waiting would not help.
+    """
+    reason = ""
     while True:
         try:
-            await schema_state(settings.database_url.get_secret_value())
+            done = await migrate(settings.database_url.get_secret_value())
         except StoreUnavailableError as error:
-            if not waiting:
-                log.warning("the database does not answer (%s); waiting for it", error)
-            waiting = True
+            if str(error) != reason:
+                log.warning("the database does not answer as it should (%s); waiting for it", error)
+            reason = str(error)
             await asyncio.sleep(_AGAIN_SECONDS)
         else:
-            if waiting:
+            if reason:
                 log.info("the database answers")
-            return
-
-
-async def migrate_when_up(settings: Settings) -> list[str]:
-    """Migrates the database, however long it takes to answer; says which migrations were applied."""
-    await wait_for_database(settings)
-    return await migrate(settings.database_url.get_secret_value())
+            return done

@@ -16,6 +16,7 @@ from tocsin.common.clock import Clock, DatabaseClock, SystemClock
 from tocsin.common.errors import LeaseLostError, StoreUnavailableError
 from tocsin.common.ids import Ids
 from tocsin.common.settings import Settings
+from tocsin.common.store.postgres.migrate import require_schema
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.postgres.wakeups import PostgresWakeUps
 from tocsin.common.store.tenants import Process
@@ -92,6 +93,7 @@ class ExecutorNode:
         dsn = self._settings.database_url.get_secret_value()
         store = PostgresStore(dsn, lease_id=lease_id, beat_timeout=0.4 * self._settings.lease_ttl_seconds)
         try:
+            await require_schema(dsn)
             await store.open()
             if self._draining:  # asked for while the database was waited for
                 return

@@ -3,17 +3,22 @@
 import base64
 import random
 import secrets
+from collections.abc import Callable
 from uuid import UUID
 
 from tocsin.common.clock import Clock
+from tocsin.common.errors import FieldError
 from tocsin.common.ids import Ids, shard_of
 from tocsin.common.keys import new_key
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.tenants import Tenant
 
 MAX_IN_FLIGHT = 1_000
+MAX_NAME = 200
+TENANTS_CHANGED = "tenants"
+"""The notification on which executors read their tenants anew at once."""
+
 _SECRET_BYTES = 32
-_TENANTS = "tenants"
 
 
 def new_signing_secret() -> str:
@@ -34,13 +39,27 @@ async def make_tenant(
 
     Raises:
         ConflictError: the name is taken.
+        FieldError: it has not 1 to 200 characters.
     """
+    if not 1 <= len(name) <= MAX_NAME:
+        raise FieldError("NAME", f"must have 1 to {MAX_NAME} characters")
     tenant_id = Ids(clock, random.SystemRandom()).new()
     tenant = Tenant(tenant_id, name, shard_of(tenant_id), weight, max_in_flight, max_per_endpoint)
     secret = new_signing_secret()
     await store.tenants.insert(tenant, [secret])
-    await store.tasks.notify(_TENANTS)
+    await store.tasks.notify(TENANTS_CHANGED)
     return tenant, secret
+
+
+async def set_limits(store: PostgresStore, tenant_id: UUID, change: Callable[[Tenant], Tenant]) -> Tenant:
+    """Applies `change` to a tenant's weight and caps and tells the executors; returns it.
+
+    Raises:
+        NotFoundError; ConflictError: fewer calls in flight than it has executors of its own.
+    """
+    tenant = await store.tenants.set_limits(tenant_id, change)
+    await store.tasks.notify(TENANTS_CHANGED)
+    return tenant
 
 
 async def make_key(store: PostgresStore, clock: Clock, tenant_id: UUID, name: str) -> tuple[UUID, str]:

@@ -1,11 +1,16 @@
 """What an operator sets: environment variables with the prefix `TOCSIN_`, each with its unit and default."""
 
+import re
 from pathlib import Path
 from typing import Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 from pydantic_core import PydanticCustomError
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+_PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{0,5}))?")
+"""A host of a libpq URL, which may name several, with its port."""
 
 
 class Settings(BaseSettings):
@@ -16,12 +21,10 @@ class Settings(BaseSettings):
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
     )
-    redis_url: SecretStr | None = Field(default=None, description="for the hint index; nothing reads it yet")
     hints: Literal["off"] = Field(default="off", description="no index yet: off is all there is")
     data_dir: Path = Field(default=Path(".tocsin"), description="where `up` keeps its database")
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
-    ray_address: str | None = Field(default=None, description="an existing Ray cluster; `up` starts its own")
     dashboard_port: Annotated[int, Field(ge=1, le=65_535)] = 8265
     cell: str = Field(default="shared", description="the cell that `tocsin engine` serves")
     lease_ttl_seconds: Annotated[float, Field(ge=1, le=120)] = Field(
@@ -42,6 +45,17 @@ class Settings(BaseSettings):
     )
     retention_days: Annotated[int, Field(ge=1, le=3_650)] = Field(default=30, description="how long history is kept")
     partition_days_ahead: Annotated[int, Field(ge=2, le=60)] = 7
+
+    @field_validator("database_url")
+    @classmethod
+    def _names_a_postgresql_server(cls, url: SecretStr) -> SecretStr:
+        parts = urlsplit(url.get_secret_value())
+        ports = [_PORT.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
+        if parts.scheme not in ("postgresql", "postgres") or not all(
+            found and 1 <= int(found["port"] or 1) <= 65_535 for found in ports
+        ):
+            raise PydanticCustomError("database_url", "must be like postgresql://user:password@host:5432/name")
+        return url
 
     @field_validator("trust_margin_seconds")
     @classmethod

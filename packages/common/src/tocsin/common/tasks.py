@@ -11,13 +11,15 @@ from uuid import UUID
 
 from tocsin.common.clock import PARKED
 from tocsin.common.errors import ConflictError, FaultyDefinitionError, FieldError, NotFoundError
-from tocsin.common.ids import Ids, lane_of
+from tocsin.common.ids import Ids
 from tocsin.common.models import CallSpec, Kind, PlanSpec, TaskState
+from tocsin.common.planting import Planter
 from tocsin.common.states import RunState
+from tocsin.common.store.faulty import FaultyTask
 from tocsin.common.store.next_rows import Planned
 from tocsin.common.store.ports import TaskStore, TaskTransaction
-from tocsin.common.store.rows import Pending, Skip, SkipReason, Task
-from tocsin.common.time.schedule import check_plan, count_slots, due_at, latest_slot, next_slot
+from tocsin.common.store.rows import Pending, SkipReason, Task
+from tocsin.common.time.schedule import check_plan, due_at, next_slot
 from tocsin.common.time.zone_change import slot_by_new_rules
 
 _LOOKS = 5
@@ -58,6 +60,7 @@ class Tasks:
     def __init__(self, store: TaskStore, ids: Ids, woken: Callable[[UUID, int], None]) -> None:
         self._store = store
         self._ids = ids
+        self._planter = Planter(ids)
         self._woken = woken
 
     async def create(self, tenant_id: UUID, new: NewTask, idempotency: Idempotency | None = None) -> Created:
@@ -91,22 +94,36 @@ class Tasks:
                 updated_at=now,
             )
             await tx.insert(task)
-            await tx.plant([self._next_row(task, slot, None)])
+            await tx.plant([self._planter.next_row(task, slot, None)])
         self._woken(tenant_id, plan.priority)
         return Created(task_id, replayed=False)
 
-    async def edit(self, tenant_id: UUID, task_id: UUID, change: Callable[[Task, datetime], Task]) -> Task:
-        """Applies `change` to the locked task. A change of nothing the plan reads leaves the next row alone.
+    async def edit(
+        self,
+        tenant_id: UUID,
+        task_id: UUID,
+        change: Callable[[Task, datetime], Task],
+        mend: Callable[[FaultyTask, datetime], Task] | None = None,
+    ) -> Task:
+        """Applies `change` to the locked task, or `mend` where its definition cannot be read whole. A change of
+        nothing the plan reads leaves the next row alone; a task that is mended is always planned anew.
 
         Raises:
-            NotFoundError, FieldError.
+            NotFoundError, FieldError; FaultyDefinitionError: the definition cannot be read, and there is no `mend`.
         """
         async with self._store.write() as tx:
-            old, now = await _lock(tx, tenant_id, task_id)
-            new = change(old, now)
-            if (new.name, new.plan, new.call, new.body) == (old.name, old.plan, old.call, old.body):
+            try:
+                old, now = await _lock(tx, tenant_id, task_id)
+                new, mended = change(old, now), False
+            except FaultyDefinitionError:
+                locked = await tx.lock_faulty(tenant_id, task_id)
+                if locked is None or mend is None:
+                    raise
+                (faulty, now), old, mended = locked, locked[0].task, True
+                new = mend(faulty, now)
+            if not mended and (new.name, new.plan, new.call, new.body) == (old.name, old.plan, old.call, old.body):
                 return old
-            replan = new.plan != old.plan or old.state is TaskState.FAULTY
+            replan = mended or new.plan != old.plan or old.state is TaskState.FAULTY
             state = TaskState.ACTIVE if old.state is TaskState.FAULTY else old.state
             new = replace(
                 new,
@@ -135,8 +152,8 @@ class Tasks:
             row = await take_next(tx, task_id)
             await tx.withdraw_waiting(task_id, SkipReason.PAUSED)
             if row is not None:
-                accounted = await self._end_row(tx, task, row, now, SkipReason.PAUSED)
-                await tx.plant([self._parked_row(paused, accounted)])
+                accounted = await self._planter.end_row(tx, task, row, now, SkipReason.PAUSED)
+                await tx.plant([self._planter.parked_row(paused, accounted)])
         return paused
 
     async def resume(self, tenant_id: UUID, task_id: UUID) -> Task:
@@ -149,8 +166,8 @@ class Tasks:
             active = replace(task, state=TaskState.ACTIVE, version=task.version + 1, fault=None, updated_at=now)
             active = await tx.update(active)
             paused = task.state is TaskState.PAUSED
-            base = await self._base(tx, active, await take_next(tx, task_id), now)
-            accounted = await self._account(
+            base = await self._planter.base(tx, active, await take_next(tx, task_id), now)
+            accounted = await self._planter.account(
                 tx,
                 task,
                 base,
@@ -158,7 +175,7 @@ class Tasks:
                 now,
                 SkipReason.PAUSED if paused else SkipReason.FAULTY,
             )
-            await self._plant_after(tx, active, now, accounted)
+            await self._planter.plant_after(tx, active, now, accounted)
         self._woken(tenant_id, active.plan.priority)
         return active
 
@@ -178,9 +195,9 @@ class Tasks:
             if row is None or row.slot is None or row.slot > reference.now:
                 return
             if task is not None:
-                await self._end_row(tx, task, row, reference.now, SkipReason.DELETED)
+                await self._planter.end_row(tx, task, row, reference.now, SkipReason.DELETED)
             else:
-                await tx.record_skip(tenant_id, task_id, self._skip_of(row, SkipReason.DELETED))
+                await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.DELETED))
 
     async def skip_next(self, tenant_id: UUID, task_id: UUID) -> datetime:
         """Skips the next slot, and says which it was.
@@ -193,9 +210,9 @@ class Tasks:
             row = await take_next(tx, task_id)
             if row is None or row.slot is None:
                 raise ConflictError("the task has no next slot to skip: it is paused, faulty or ended")
-            await tx.record_skip(tenant_id, task_id, self._skip_of(row, SkipReason.SKIPPED))
-            accounted = await self._account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
-            await self._plant_after(tx, task, now, accounted)
+            await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.SKIPPED))
+            accounted = await self._planter.account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
+            await self._planter.plant_after(tx, task, now, accounted)
         self._woken(tenant_id, task.plan.priority)
         return row.slot
 
@@ -210,7 +227,7 @@ class Tasks:
             if task.state is TaskState.PAUSED:
                 raise ConflictError("the task is paused; resume it first")
             kind = Kind.FORCED if force else Kind.NOW
-            run = replace(self._parked_row(task, None), due_at=now, kind=kind)
+            run = replace(self._planter.parked_row(task, None), due_at=now, kind=kind)
             await tx.plant([run])
         self._woken(tenant_id, task.plan.priority)
         return run.run_id
@@ -240,9 +257,9 @@ class Tasks:
             slot = slot_by_new_rules(task.plan, row.slot if row is not None else None, base, task.updated_at, now)
             task = await tx.update(replace(task, plan_version=task.plan_version + 1))
             until = now if slot is None else slot - timedelta(seconds=1)
-            accounted = await self._account(tx, task, base, task.updated_at, until, SkipReason.ZONE_DATA)
+            accounted = await self._planter.account(tx, task, base, task.updated_at, until, SkipReason.ZONE_DATA)
             if slot is not None:
-                await tx.plant([self._next_row(task, slot, accounted)])
+                await tx.plant([self._planter.next_row(task, slot, accounted)])
         self._woken(tenant_id, task.plan.priority)
         return True
 
@@ -273,93 +290,24 @@ class Tasks:
             parked = replace(row, run_id=self._ids.new(), slot=None, due_at=PARKED, last_slot=row.slot)
             await tx.plant([parked])
             return
-        accounted = await self._account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
-        await self._plant_after(tx, task, now, accounted)
+        accounted = await self._planter.account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
+        await self._planter.plant_after(tx, task, now, accounted)
 
     async def _replan(self, tx: TaskTransaction, old: Task, new: Task, now: datetime) -> None:
         """Replaces the next row of an edited task; the old schedule's slots up to now are one recorded skip."""
         row = await take_next(tx, new.id)
         if new.state is TaskState.PAUSED:
             base = row.last_slot if row is not None else await tx.greatest_slot(new.id)
-            accounted = await self._account(tx, old, base, old.updated_at, now, SkipReason.PAUSED)
-            await tx.plant([self._parked_row(new, accounted)])
+            accounted = await self._planter.account(tx, old, base, old.updated_at, now, SkipReason.PAUSED)
+            await tx.plant([self._planter.parked_row(new, accounted)])
             return
         same_slots = new.plan == old.plan.model_copy(update={"priority": new.plan.priority})
         if row is not None and row.slot is not None and same_slots:
-            await tx.plant([replace(self._next_row(new, row.slot, row.last_slot), due_at=row.due_at)])
+            await tx.plant([replace(self._planter.next_row(new, row.slot, row.last_slot), due_at=row.due_at)])
             return
-        base = await self._base(tx, new, row, now)
-        accounted = await self._account(tx, old, base, base, now, SkipReason.EDITED)
-        await self._plant_after(tx, new, now, accounted)
-
-    async def _base(self, tx: TaskTransaction, task: Task, row: Pending | None, now: datetime) -> datetime | None:
-        """The last slot accounted for before a next row that was taken away. One that is due already, and waits for
-        its spread or for room, is not dropped: it goes in again as a waiting run."""
-        if row is None:
-            return await tx.greatest_slot(task.id)
-        if row.slot is None or row.slot > now:
-            return row.last_slot
-        waiting = replace(self._parked_row(task, row.last_slot), kind=Kind.SLOT, slot=row.slot, due_at=row.due_at)
-        await tx.plant([waiting])
-        return row.slot
-
-    async def _account(
-        self,
-        tx: TaskTransaction,
-        task: Task,
-        base: datetime | None,
-        since: datetime | None,
-        now: datetime,
-        reason: SkipReason,
-    ) -> datetime | None:
-        """Records the task's slots in (max(base, since), now] as one skip; says the last slot accounted for.
-
-        `base` is the last slot accounted for before; with neither it nor `since` there is nothing to account for.
-        """
-        start = max((instant for instant in (base, since) if instant is not None), default=None)
-        until = latest_slot(task.plan, now)
-        if start is None or until is None or until <= start:
-            return base
-        first = next_slot(task.plan, start)
-        slots = count_slots(task.plan, start, until)
-        skip = Skip(self._ids.new(), first, until, base, slots.count, slots.exact, reason)
-        await tx.record_skip(task.tenant_id, task.id, skip)
-        return until
-
-    async def _plant_after(self, tx: TaskTransaction, task: Task, now: datetime, accounted: datetime | None) -> None:
-        """Plants the first slot > max(now, the last slot accounted for)."""
-        slot = next_slot(task.plan, now if accounted is None else max(now, accounted))
-        if slot is not None:
-            await tx.plant([self._next_row(task, slot, accounted)])
-
-    async def _end_row(
-        self, tx: TaskTransaction, task: Task, row: Pending, now: datetime, reason: SkipReason
-    ) -> datetime | None:
-        """Accounts for a next row that was taken away and does not return; says the last slot accounted for."""
-        if row.slot is None or row.slot > now:
-            return row.last_slot
-        return await self._account(tx, task, row.last_slot, row.slot - timedelta(seconds=1), now, reason)
-
-    def _skip_of(self, row: Pending, reason: SkipReason) -> Skip:
-        return Skip(self._ids.new(), row.slot, row.slot, row.last_slot, 1, True, reason)
-
-    def _next_row(self, task: Task, slot: datetime, last_slot: datetime | None) -> Pending:
-        return replace(self._parked_row(task, last_slot), slot=slot, due_at=due_at(task.plan, task.id, slot))
-
-    def _parked_row(self, task: Task, last_slot: datetime | None) -> Pending:
-        return Pending(
-            run_id=self._ids.new(),
-            fence=0,
-            tenant_id=task.tenant_id,
-            task_id=task.id,
-            priority=task.plan.priority,
-            due_at=PARKED,
-            slot=None,
-            last_slot=last_slot,
-            lane=lane_of(task.id),
-            kind=Kind.NEXT,
-            plan_version=task.plan_version,
-        )
+        base = await self._planter.base(tx, new, row, now)
+        accounted = await self._planter.account(tx, old, base, base, now, SkipReason.EDITED)
+        await self._planter.plant_after(tx, new, now, accounted)
 
 
 def stands(task: Task, row: Pending | Planned | None, base: datetime | None, now: datetime) -> bool:

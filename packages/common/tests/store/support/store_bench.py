@@ -1,5 +1,6 @@
 """A store under test, with what a test needs beside its ports: a look at the tables, and ways to move time."""
 
+import json
 import random
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -19,6 +20,7 @@ from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.rows import Outcome, Pending
+from tocsin.common.store.tenants import AuditEntry
 from tocsin.common.store.views import HistoryRow
 from tocsin.common.tasks import Tasks
 
@@ -95,6 +97,10 @@ class Bench(ABC):
     @abstractmethod
     async def spoil(self, task_id: UUID) -> None:
         """Puts in a definition by hand that cannot be read."""
+
+    @abstractmethod
+    async def audit(self) -> list[AuditEntry]:
+        """Who changed what, in that order."""
 
     async def next_rows(self, task_id: UUID) -> list[Pending]:
         return [row for row in await self.pending(task_id) if row.kind is Kind.NEXT]
@@ -188,6 +194,9 @@ class MemoryBench(Bench):
 
     async def spoil(self, task_id: UUID) -> None:
         self.database.unreadable[task_id] = "schedule: Field required"
+
+    async def audit(self) -> list[AuditEntry]:
+        return self.database.audit
 
 
 class PostgresBench(Bench):
@@ -284,6 +293,10 @@ class PostgresBench(Bench):
 
     async def spoil(self, task_id: UUID) -> None:
         await self.admin.execute("update tasks set plan = '{}' where id = $1", task_id)
+
+    async def audit(self) -> list[AuditEntry]:
+        rows = await self.admin.fetch("select tenant_id, actor, action, target, detail from audit order by id")
+        return [AuditEntry(**{**row, "detail": json.loads(row["detail"])}) for row in rows]
 
 
 def _less(value: datetime | None, delta: timedelta) -> datetime | None:

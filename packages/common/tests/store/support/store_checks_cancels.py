@@ -1,4 +1,4 @@
-"""Rule 8: cancelling a run in each of its states, whoever keeps the store."""
+"""Rule 8, B46: cancelling a run in each of its states, whoever keeps the store. The answer and the state agree."""
 
 import pytest
 
@@ -37,6 +37,7 @@ async def check_a_run_of_a_deleted_task_can_be_cancelled(bench: Bench) -> None:
 
 
 async def check_a_next_row_is_cancelled_and_replanted(bench: Bench) -> None:
+    """B46 d: the second time it has ended."""
     task = await a_task(bench)
     row = await bench.next_row(task.id)
     assert await bench.tasks.cancel(task.tenant_id, row.run_id) is RunState.PENDING
@@ -67,6 +68,7 @@ async def check_a_parked_row_is_no_run_to_cancel(bench: Bench) -> None:
 
 
 async def check_a_running_run_is_marked(bench: Bench) -> None:
+    """B46 d and e: twice while it runs, and once more after its completion."""
     lease = await a_lease(bench)
     run = await a_run(bench, lease)
     for _ in range(2):
@@ -76,9 +78,22 @@ async def check_a_running_run_is_marked(bench: Bench) -> None:
     await bench.store.runs.complete(lease, [await ended(bench, run)])
     with pytest.raises(ConflictError):
         await bench.tasks.cancel(run.tenant_id, run.run_id)
+    assert [row.state for row in await bench.history(run.task_id)] == [RunState.CANCELLED]
+
+
+async def check_a_run_that_has_ended_stays_as_it_is(bench: Bench) -> None:
+    """B46 e."""
+    lease = await a_lease(bench)
+    run = await a_run(bench, lease)
+    await bench.store.runs.complete(lease, [await ended(bench, run)])
+    for _ in range(2):
+        with pytest.raises(ConflictError, match="has ended"):
+            await bench.tasks.cancel(run.tenant_id, run.run_id)
+    assert [row.state for row in await bench.history(run.task_id)] == [RunState.SUCCEEDED]
 
 
 async def check_a_run_that_came_back_is_cancelled(bench: Bench) -> None:
+    """B46 c: during its back-off, or after it was put back or given back; it is not tried again."""
     lease = await a_lease(bench)
     failed, put_back, given_back = [await a_run(bench, lease) for _ in range(3)]
     await fail_once(bench, lease, failed)

@@ -3,13 +3,10 @@
 import asyncio
 from uuid import UUID
 
-import pytest
-
 from store_bench import Bench
 from store_builders import a_lease, a_run, a_tenant
-from tocsin.common.errors import ConflictError
 from tocsin.common.ids import shard_of
-from tocsin.common.store.tenants import FairPart, OwnedShard, Process, Tenant
+from tocsin.common.store.tenants import FairPart, OwnedShard, Process
 
 TTL = 10.0
 
@@ -219,7 +216,6 @@ async def check_the_owner_moves_a_tenant_into_a_cell_of_its_own(bench: Bench) ->
     tenant = await a_tenant(bench)
     await leases.take_shards(owner, "shared", 64)
     cell = await tenants.open_cell(tenant, 3)
-    assert await tenants.open_cell(tenant, 3) == cell
     shards = [shard for shard, _ in await tenants.cell_shards(cell)]
     assert shards == [64, 65, 66]
     assert await leases.move_tenants([tenant], owner) == []
@@ -273,40 +269,6 @@ async def check_a_move_to_where_it_is_asks_nothing(bench: Bench) -> None:
     tenant = await a_tenant(bench)
     await bench.store.tenants.ask_move(tenant, shard_of(tenant))
     assert await bench.store.tenants.moving() == []
-
-
-async def check_generations_grow_in_every_cell(bench: Bench) -> None:
-    tenants = bench.store.tenants
-    assert await tenants.generation() == 0
-    assert await tenants.next_generation() == 1
-    cell = await tenants.open_cell(await a_tenant(bench), 1)
-    assert await tenants.next_generation() == 2
-    assert {placement.generation for placement in await tenants.placements()} == {2}
-    await tenants.set_executors("shared", 5)
-    assert {p.cell: p.executors for p in await tenants.placements()} == {"shared": 5, cell: 1}
-
-
-async def check_tenants_have_names_secrets_and_keys(bench: Bench) -> None:
-    tenants = bench.store.tenants
-    tenant = Tenant(bench.ids.new(), "acme", 0, 2.0, 7, 3)
-    await tenants.insert(tenant, ["new", "old"])
-    with pytest.raises(ConflictError):
-        await tenants.insert(Tenant(bench.ids.new(), "acme", 0, 1.0, 1, None), [])
-    found = await tenants.find(name="acme")
-    assert found is not None
-    assert (found.id, found.shard, found.max_in_flight, found.weight) == (tenant.id, shard_of(tenant.id), 7, 2.0)
-    assert await tenants.find(tenant_id=tenant.id) == found
-    assert await tenants.find(name="nobody") is None
-    assert await tenants.secrets([tenant.id, bench.ids.new()]) == {tenant.id: ("new", "old")}
-    key = bench.ids.new()
-    await tenants.insert_key(key, tenant.id, "ci", b"hash")
-    assert await tenants.find_key(b"hash") == (key, tenant.id)
-    assert await tenants.find_key(b"other") is None
-    assert await tenants.revoke_key(key)
-    assert not await tenants.revoke_key(key)
-    assert await tenants.find_key(b"hash") is None
-    (shown,) = await tenants.keys(tenant.id)
-    assert (shown.id, shown.name, shown.revoked_at is None) == (key, "ci", False)
 
 
 async def check_a_lease_names_its_process(bench: Bench) -> None:

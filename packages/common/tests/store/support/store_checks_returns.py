@@ -132,6 +132,14 @@ async def check_a_put_back_was_never_an_attempt(bench: Bench) -> None:
     assert (await begin_one(bench, lease, row)).attempt == 1
 
 
+async def check_a_completion_is_of_what_its_lease_holds(bench: Bench) -> None:
+    lease, stranger = await a_lease(bench), await a_lease(bench)
+    run = await a_run(bench, lease)
+    result = await bench.store.runs.complete(stranger, [await ended(bench, run)])
+    assert (result.applied, result.stale) == ((), ((run.run_id, 1),))
+    assert len(await bench.running(run.task_id)) == 1
+
+
 async def check_a_put_back_is_fenced_and_of_ones_own(bench: Bench) -> None:
     lease, stranger = await a_lease(bench), await a_lease(bench)
     run = await a_run(bench, lease)

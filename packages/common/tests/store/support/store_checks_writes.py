@@ -28,6 +28,7 @@ from tocsin.common.clock import PARKED
 from tocsin.common.errors import ConflictError, FaultyDefinitionError, FieldError, NotFoundError
 from tocsin.common.models import AtSchedule, EverySchedule, Kind, PlanSpec, Priority, TaskState
 from tocsin.common.states import RunState
+from tocsin.common.store.faulty import FaultyTask
 from tocsin.common.store.rows import BeginItem, SkipReason, Task, TaskFault
 from tocsin.common.tasks import Idempotency, KeyReusedError, NewTask
 
@@ -227,6 +228,32 @@ async def check_a_definition_that_cannot_be_read_hides_no_other(bench: Bench) ->
     assert await bench.pending(bad.id) == []
 
 
+async def check_a_definition_that_cannot_be_read_is_mended(bench: Bench) -> None:
+    """What is known of the old schedule's slots is nothing: the new one goes on from the last slot accounted for."""
+    task = await a_task(bench)
+    lease = await a_lease(bench)
+    run = await begin_one(bench, lease, await bench.next_row(task.id))
+    await bench.spoil(task.id)
+    with pytest.raises(FaultyDefinitionError):
+        await bench.tasks.edit(task.tenant_id, task.id, half_hourly)
+
+    def mend(faulty: FaultyTask, _now: datetime) -> Task:
+        assert list(faulty.faults) == ["schedule"]
+        assert (faulty.task.call, faulty.task.body) == (task.call, task.body)
+        return half_hourly(replace(task, version=faulty.task.version), _now)
+
+    mended = await bench.tasks.edit(task.tenant_id, task.id, half_hourly, mend)
+    assert (mended.state, mended.version, mended.plan_version) == (TaskState.ACTIVE, 2, 2)
+    assert await the_task(bench, task.id) == mended
+    row = await bench.next_row(task.id)
+    assert (row.plan_version, row.last_slot) == (2, run.slot)
+    assert [ended.reason for ended in await bench.history(task.id)] == []
+    assert await faults(bench, task) == []
+    # who had found it unreadable marks nothing now
+    await bench.store.tasks.mark_faulty([TaskFault(task.id, 1, "as it was")])
+    assert (await the_task(bench, task.id)).state is TaskState.ACTIVE
+
+
 async def check_a_deletion_ends_what_waits(bench: Bench) -> None:
     task = await a_task(bench)
     lease = await a_lease(bench)
@@ -337,7 +364,6 @@ async def check_withdrawing_leaves_the_next_row(bench: Bench) -> None:
     async with bench.store.tasks.write() as tx:
         await tx.lock(task.tenant_id, task.id)
         assert sorted(await tx.withdraw_waiting(task.id, SkipReason.PAUSED)) == sorted(runs)
-        await tx.audit(bench.ids.new(), task.tenant_id, "key", "task.pause", task.id, '{"why": "test"}')
     assert [row.kind for row in await bench.pending(task.id)] == [Kind.NEXT]
 
 

@@ -6,6 +6,7 @@ import store_checks_begin
 import store_checks_cancels
 import store_checks_leases
 import store_checks_returns
+import store_checks_tenants
 import store_checks_writes
 from store_bench import Bench
 
@@ -15,6 +16,7 @@ _MODULES = (
     store_checks_begin,
     store_checks_returns,
     store_checks_leases,
+    store_checks_tenants,
     store_checks_writes,
     store_checks_cancels,
 )

@@ -1,9 +1,7 @@
 """`tocsin doctor`: every setting with its source, and a check of every part."""
 
-import asyncio
-import contextlib
 import resource
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -21,7 +19,6 @@ from tocsin.common.store.postgres.migrate import schema_state
 from tocsin.common.time.zones import zone_data_version
 
 _PREFIX = "TOCSIN_"
-_SECONDS = 5.0
 _OLDEST, _NEWEST = 15, 18
 
 
@@ -75,8 +72,6 @@ async def examine(chosen: Settings) -> list[Finding]:
         ("zone data", _zone_data),
         ("open files", _open_files),
         ("egress", _egress),
-        ("Ray", _ray),
-        ("Redis", _redis),
     ]
     findings = []
     for part, check in checks:
@@ -126,39 +121,3 @@ def _number(limit: int) -> str:
 async def _egress(chosen: Settings) -> str:
     allowed = read_egress(chosen.egress_allow).allowed
     return f"public addresses{f' and {len(allowed)} networks besides' if allowed else ' only'}"
-
-
-async def _ray(chosen: Settings) -> str:
-    if chosen.ray_address is None:
-        return "no address set; `tocsin up` starts its own"
-    parts = urlsplit(chosen.ray_address if "//" in chosen.ray_address else f"//{chosen.ray_address}")
-    if not parts.hostname or not parts.port:
-        raise Broken(f"{chosen.ray_address} is not host:port")
-    async with _connection(parts.hostname, parts.port, tls=False):
-        return f"{chosen.ray_address} takes connections"
-
-
-async def _redis(chosen: Settings) -> str:
-    if chosen.redis_url is None:
-        return "not set, not needed"
-    parts = urlsplit(chosen.redis_url.get_secret_value())
-    if parts.scheme not in ("redis", "rediss") or not parts.hostname:
-        raise Broken(f"{_PREFIX}REDIS_URL must begin with redis:// or rediss:// and name a host")
-    place = f"{parts.hostname}:{parts.port or 6379}"
-    async with _connection(parts.hostname, parts.port or 6379, tls=parts.scheme == "rediss") as (reader, writer):
-        writer.write(b"PING\r\n")
-        answer = await asyncio.wait_for(reader.readline(), _SECONDS)
-    if not answer.startswith((b"+PONG", b"-NOAUTH")):
-        raise Broken(f"{place} is not a Redis")
-    return f"{place} answers"
-
-
-@contextlib.asynccontextmanager
-async def _connection(
-    host: str, port: int, *, tls: bool
-) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
-    reader, writer = await asyncio.wait_for(asyncio.open_connection(host, port, ssl=tls or None), _SECONDS)
-    try:
-        yield reader, writer
-    finally:
-        writer.close()

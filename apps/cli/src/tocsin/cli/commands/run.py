@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from tocsin.cli.database import open_store
 from tocsin.common.errors import TocsinError
 from tocsin.common.settings import Settings
-from tocsin.common.store.postgres.migrate import schema_state
+from tocsin.common.store.postgres.migrate import require_schema
 from tocsin.common.store.postgres.store import PostgresStore
 
 T = TypeVar("T")
@@ -50,11 +50,10 @@ async def ready_store() -> AsyncIterator[PostgresStore]:
 
     Raises:
         StoreUnavailableError: the database cannot be reached.
-        TocsinError: it is not migrated.
+        NotMigratedError: it has not this version's schema.
     """
     dsn = settings().database_url.get_secret_value()
-    if missing := (await schema_state(dsn)).missing:
-        raise TocsinError(f"the database lacks {', '.join(missing)}: run `tocsin migrate`")
+    await require_schema(dsn)
     async with open_store(dsn) as store:
         yield store
 

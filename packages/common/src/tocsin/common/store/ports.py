@@ -15,6 +15,7 @@ from uuid import UUID
 
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.states import RunState
+from tocsin.common.store.faulty import FaultyTask
 from tocsin.common.store.next_rows import NextRowStore
 from tocsin.common.store.rows import (
     Backend,
@@ -139,7 +140,7 @@ class RunStore(Protocol):
         ...
 
     async def complete(self, lease_id: UUID, completions: Sequence[Completion]) -> CompletionResult:
-        """Ends attempts: into history, and those without a state back into pending.
+        """Ends attempts of runs that this lease holds: into history, and those without a state back into pending.
 
         Raises:
             ValueError: a pair (run id, fence) twice.
@@ -209,6 +210,10 @@ class TaskTransaction(Protocol):
         """As `lock`, whatever the task's state, and though its definition cannot be read."""
         ...
 
+    async def lock_faulty(self, tenant_id: UUID, task_id: UUID) -> tuple[FaultyTask, datetime] | None:
+        """As `lock`, for a task whose definition cannot be read whole: what can be read of it."""
+        ...
+
     async def mark_deleted(self, task_id: UUID) -> None: ...
 
     async def insert(self, task: Task) -> Task: ...
@@ -232,10 +237,6 @@ class TaskTransaction(Protocol):
         ...
 
     async def key_holder(self, tenant_id: UUID, key: str) -> tuple[bytes, UUID] | None: ...
-
-    async def audit(self, audit_id: UUID, tenant_id: UUID, actor: str, action: str, target: UUID, detail: str) -> None:
-        """Records who did what; `detail` is JSON text."""
-        ...
 
 
 class TaskStore(Protocol):
@@ -269,7 +270,11 @@ class TaskStore(Protocol):
 
 
 class TenantStore(Protocol):
-    """Tenants, their keys and secrets, and the cells that serve them."""
+    """Tenants, their keys and secrets, and the cells that serve them.
+
+    A tenant made or changed, a key made or revoked, and a cell opened or closed leave an `AuditEntry`, in the same
+    transaction.
+    """
 
     async def insert(self, tenant: Tenant, signing_secrets: Sequence[str]) -> None:
         """Adds a tenant; its shard is the one of its id.
@@ -280,6 +285,15 @@ class TenantStore(Protocol):
         ...
 
     async def find(self, *, name: str | None = None, tenant_id: UUID | None = None) -> Tenant | None: ...
+
+    async def set_limits(self, tenant_id: UUID, change: Callable[[Tenant], Tenant]) -> Tenant:
+        """Applies `change` to the weight and the caps of the locked tenant; returns it. Its owners read them within
+        seconds, or at once when `tenants` is notified.
+
+        Raises:
+            NotFoundError; ConflictError: fewer calls in flight than it has shards of its own (rule 1).
+        """
+        ...
 
     async def secrets(self, tenant_ids: Sequence[UUID]) -> dict[UUID, tuple[str, ...]]:
         """Signing secrets, the one in use first."""
@@ -304,7 +318,11 @@ class TenantStore(Protocol):
     async def generation(self) -> int: ...
 
     async def open_cell(self, tenant_id: UUID, executors: int) -> str:
-        """A cell of a tenant's own, with `executors` shards over equal ranges of lanes; an open one stays as it is."""
+        """A cell of a tenant's own, with `executors` shards over equal ranges of lanes.
+
+        Raises:
+            NotFoundError; ConflictError: it has one, or may have fewer calls in flight than that (rule 1).
+        """
         ...
 
     async def close_cell(self, cell: str, tenant_id: UUID) -> bool:

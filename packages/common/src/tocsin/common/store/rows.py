@@ -236,8 +236,8 @@ def check_items(items: Sequence[BeginItem]) -> None:
         raise ValueError(f"a begin takes at most {MAX_BEGIN} runs")
     if len({item.row.run_id for item in items}) != len(items):
         raise ValueError("a begin takes a run once")
-    of_task = Counter(item.row.task_id for item in items)
-    if any(item.exclusive and of_task[item.row.task_id] > 1 for item in items):
+    alone = {item.row.task_id for item in items if item.exclusive}
+    if alone and any(count > 1 and task in alone for task, count in Counter(i.row.task_id for i in items).items()):
         raise ValueError("a begin takes an exclusive run as the only one of its task")
 
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 from uuid import UUID
+
+from tocsin.common.errors import ConflictError
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,3 +118,55 @@ class ApiKey:
     name: str
     created_at: datetime
     revoked_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who changed what. `actor` is the process by its name (`cli`), `target` the tenant or key that was changed.
+
+    `detail` holds what it was given or changed to, and never a key or a secret.
+    """
+
+    tenant_id: UUID
+    actor: str
+    action: str
+    target: UUID
+    detail: dict[str, Any]
+
+
+def actor_of(name: str) -> str:
+    """The actor of a process by the name of its server processes: `cli` of `tocsin cli`."""
+    return name.removeprefix("tocsin ")
+
+
+def limits_of(tenant: Tenant) -> dict[str, float | int | None]:
+    """What an operator may change of a tenant after its creation."""
+    return {
+        "weight": tenant.weight,
+        "max_in_flight": tenant.max_in_flight,
+        "max_in_flight_per_endpoint": tenant.max_in_flight_per_endpoint,
+    }
+
+
+def changed_limits(old: Tenant, new: Tenant) -> dict[str, float | int | None]:
+    """The limits of `new` that differ from those of `old`."""
+    before = limits_of(old)
+    return {name: value for name, value in limits_of(new).items() if value != before[name]}
+
+
+def require_room_for_shards(tenant: Tenant, shards: int) -> None:
+    """Each of a tenant's own shards may have one call at least (rule 1: k <= cap).
+
+    Raises:
+        ConflictError: its cap is lower than that.
+    """
+    if shards > tenant.max_in_flight:
+        raise ConflictError(
+            f"{shards} executors of its own need a cap of {shards} calls in flight at least;"
+            f" that of {tenant.name} is {tenant.max_in_flight}"
+        )
+
+
+def second_cell(tenant: Tenant) -> ConflictError:
+    """What is raised where a tenant that has a cell is promoted."""
+    return ConflictError(f"{tenant.name} has a cell of its own, or is about to leave it: demote it first, and wait")

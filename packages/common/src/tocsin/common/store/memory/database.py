@@ -13,7 +13,7 @@ from tocsin.common.ids import LANES, SHARED_SHARDS
 from tocsin.common.models import EARLIEST, Kind, Priority
 from tocsin.common.states import RunState
 from tocsin.common.store.rows import PARTITION_DAYS_AHEAD, Begun, Outcome, Pending, Task
-from tocsin.common.store.tenants import ApiKey, Placement, Process, Tenant
+from tocsin.common.store.tenants import ApiKey, AuditEntry, Placement, Process, Tenant
 from tocsin.common.store.views import HistoryRow
 
 DAY = timedelta(days=1)
@@ -124,6 +124,7 @@ class MemoryDatabase:
         self.keys: dict[bytes, tuple[UUID, ApiKey]] = {}
         self.tasks: dict[UUID, Task] = {}
         self.unreadable: dict[UUID, str] = {}
+        """Tasks whose schedule cannot be read, and why."""
         self.pending = PendingTable()
         self.running: dict[UUID, Running] = {}
         self.history: dict[tuple[UUID, int, datetime], HistoryRow] = {}
@@ -134,7 +135,7 @@ class MemoryDatabase:
         self.moves: dict[UUID, int] = {}
         self.idempotency: dict[tuple[UUID, str], IdempotencyKey] = {}
         self.zone_data: tuple[str, UUID | None] = ("", None)
-        self.audit: list[tuple[UUID, UUID, str, str, UUID, str]] = []
+        self.audit: list[AuditEntry] = []
         self.notified: list[str] = []
         self.ended_backends: list[UUID] = []
         self.task_locks: defaultdict[UUID, asyncio.Lock] = defaultdict(asyncio.Lock)

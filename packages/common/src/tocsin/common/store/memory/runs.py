@@ -151,7 +151,7 @@ class MemoryRuns:
         for completion in completions:
             pair = (completion.run_id, completion.fence)
             row = self._db.running.get(completion.run_id)
-            if row is None or row.run.fence != completion.fence:
+            if row is None or row.run.fence != completion.fence or row.lease_id != lease_id:
                 if self._db.record(_stale_row(completion, lease_id)):
                     stale.append(pair)
                 continue

@@ -9,6 +9,7 @@ from tocsin.common.store.memory.next_rows import MemoryNextRows
 from tocsin.common.store.memory.runs import MemoryRuns
 from tocsin.common.store.memory.tasks import MemoryTasks
 from tocsin.common.store.memory.tenants import MemoryTenants
+from tocsin.common.store.tenants import actor_of
 
 
 class MemoryStore:
@@ -19,7 +20,7 @@ class MemoryStore:
         self.leases = MemoryLeases(database)
         self.runs = MemoryRuns(database, self.name)
         self.tasks = MemoryTasks(database)
-        self.tenants = MemoryTenants(database)
+        self.tenants = MemoryTenants(database, actor_of(self.name))
         self.history = MemoryHistory(database)
         self.next_rows = MemoryNextRows(database)
         self._database = database

@@ -15,6 +15,7 @@ from tocsin.common.crashpoints import reach
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.models import Kind, TaskState
 from tocsin.common.states import RunState
+from tocsin.common.store.faulty import NO_SCHEDULE, FaultyTask
 from tocsin.common.store.memory.database import IdempotencyKey, MemoryDatabase, ended_row, parked
 from tocsin.common.store.memory.reads import attempts_of, summaries, view_of
 from tocsin.common.store.memory.runs import skip_row
@@ -35,7 +36,6 @@ class MemoryTaskTransaction:
         self._marked: set[UUID] = set()
         self._recorded: list[HistoryRow] = []
         self._claimed: dict[tuple[UUID, str], IdempotencyKey] = {}
-        self._audited: list[tuple[UUID, UUID, str, str, UUID, str]] = []
 
     async def lock(self, tenant_id: UUID, task_id: UUID) -> tuple[Task, datetime] | None:
         await self._db.round_trip()
@@ -112,6 +112,14 @@ class MemoryTaskTransaction:
         task = self._tasks.get(task_id, self._db.tasks[task_id])
         return TaskReference(task.state, self._db.now()) if task.tenant_id == tenant_id else None
 
+    async def lock_faulty(self, tenant_id: UUID, task_id: UUID) -> tuple[FaultyTask, datetime] | None:
+        reference = await self.lock_any(tenant_id, task_id)
+        if reference is None or reference.state is TaskState.DELETED:
+            return None
+        task = self._tasks.get(task_id, self._db.tasks[task_id])
+        unplanned = replace(task, plan=task.plan.model_copy(update={"schedule": NO_SCHEDULE}))
+        return FaultyTask(unplanned, {"schedule": self._db.unreadable[task_id]}), reference.now
+
     async def mark_deleted(self, task_id: UUID) -> None:
         await self._db.round_trip()
         task = self._tasks.get(task_id, self._db.tasks[task_id])
@@ -166,10 +174,6 @@ class MemoryTaskTransaction:
         held = self._claimed.get((tenant_id, key)) or self._db.idempotency.get((tenant_id, key))
         return (held.request_hash, held.task_id) if held is not None else None
 
-    async def audit(self, audit_id: UUID, tenant_id: UUID, actor: str, action: str, target: UUID, detail: str) -> None:
-        await self._db.round_trip()
-        self._audited.append((audit_id, tenant_id, actor, action, target, detail))
-
     def commit(self) -> None:
         """Makes the changes everybody's, all at once."""
         for task_id, task in self._tasks.items():
@@ -184,7 +188,6 @@ class MemoryTaskTransaction:
         for ended in self._recorded:
             self._db.record(ended)
         self._db.idempotency.update(self._claimed)
-        self._db.audit += self._audited
 
     def release(self) -> None:
         """Lets go of every lock, at the write's end, however it ended."""

@@ -16,7 +16,7 @@ from tocsin.common.store.rows import Backend
 STATEMENT_SECONDS = 10.0
 """The longest that any statement may take, by the server and by the client."""
 
-PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "jit": "off"}
+PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_seqscan": "off", "jit": "off"}
 """How every connection plans: see `Database`."""
 
 _REPEATED_WHOLE = 5
@@ -53,13 +53,18 @@ UNREACHABLE = (*_REFUSED, asyncpg.InvalidPasswordError, asyncpg.InvalidCatalogNa
 T = TypeVar("T")
 
 
+class PooledError(StoreUnavailableError):
+    """Something else than PostgreSQL answers in its place: waiting does not help."""
+
+
 class Database:
     """A pool of connections under one application name, which carries the lease they work for.
 
     Statements are prepared once per connection and planned once: `force_generic_plan`, because the
     arrays of one call say nothing about the next, and a plan made for few rows is the right one for
     reads by key. No bitmap scans: one reads a queue to its end before it gives the first row, whatever
-    its limit, so that finding work would cost the more the longer the queue is.
+    its limit, so that finding work would cost the more the longer the queue is. No sequential scans where
+    an index serves: to read an empty table whole costs nothing, and a plan made then outlives the quiet.
     """
 
     def __init__(self, dsn: str, name: str, *, size: int, timeout: float = STATEMENT_SECONDS) -> None:
@@ -73,7 +78,7 @@ class Database:
         """Makes the pool; the connections come with the first statements.
 
         Raises:
-            StoreUnavailableError: the database cannot be reached now.
+            StoreUnavailableError: the database cannot be reached now; as PooledError, only through a pooler.
         """
         milliseconds = int(self._timeout * 1000)
         try:
@@ -84,6 +89,7 @@ class Database:
                 timeout=self._timeout,
                 command_timeout=self._timeout,
                 max_inactive_connection_lifetime=0,
+                init=_require_own_session,
                 reset=_nothing_to_reset,
                 server_settings={
                     "application_name": self.name,
@@ -98,6 +104,9 @@ class Database:
             raise StoreUnavailableError(_text(error)) from error
         try:
             await pool.release(await pool.acquire(timeout=self._timeout))
+        except StoreUnavailableError:
+            pool.terminate()
+            raise
         except UNREACHABLE as error:
             pool.terminate()
             raise StoreUnavailableError(_text(error)) from error
@@ -224,6 +233,26 @@ class Transaction:
             return await self._connection.fetch(query(name), *args)
         except (*UNREACHABLE, *_REPEATED) as error:
             raise StoreUnavailableError(_text(error)) from error
+
+
+async def _require_own_session(connection: "asyncpg.Connection[asyncpg.Record]") -> None:
+    """Refuses a pooler between this process and the server.
+
+    Rule 4 ends a server process by the pid that this connection was told, and pgbouncer tells another one, whatever its
+    mode; and a session's timeouts and way of planning must hold for each statement.
+
+    Raises:
+        PooledError
+    """
+    row = await connection.fetchrow(
+        "select pg_backend_pid() as pid, current_setting('plan_cache_mode') as plan_cache_mode"
+    )
+    assert row is not None
+    if row["pid"] != connection.get_server_pid() or row["plan_cache_mode"] != PLANNING["plan_cache_mode"]:
+        raise PooledError(
+            "a connection pooler such as pgbouncer answers in the database's place: TOCSIN_DATABASE_URL must name"
+            " PostgreSQL itself"
+        )
 
 
 async def _nothing_to_reset(_: object) -> None:

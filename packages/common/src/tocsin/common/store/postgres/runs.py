@@ -146,22 +146,26 @@ def pending_of(row: asyncpg.Record) -> Pending:
 def _begin_arguments(items: Sequence[BeginItem]) -> list[list[Any]]:
     """The arrays of `begin.sql`. What no item has is sent as an empty array, which `unnest` fills with null: most
     begins have no verdict but to run, and encoding their arguments is a good part of the work."""
-    numbered = list(enumerate(items, 1))
-    plants = [(n, item.row, p) for n, item in numbered for p in item.plants]
-    skips = [(n, s.run_id, *_skip_values(s)) for n, item in numbered for s in item.skips]
-    verdicts = [(item.skip is not None, *_skip_values(item.skip)) for item in items]
-    one_each = all(n == place for place, (n, _, _) in enumerate(plants, 1))
+    rows = [item.row for item in items]
+    plants = [p for item in items for p in item.plants]
+    if all(len(item.plants) == 1 for item in items):
+        numbers, of_plants = [], rows
+    else:
+        numbers = [n for n, item in enumerate(items, 1) for _ in item.plants]
+        of_plants = [item.row for item in items for _ in item.plants]
+    skips = [(n, s.run_id, *_skip_values(s)) for n, item in enumerate(items, 1) for s in item.skips]
+    verdicts = [(i.skip is not None, *_skip_values(i.skip)) for i in items] if any(i.skip for i in items) else []
     return [
-        [item.row.run_id for item in items],
-        _usual([item.row.fence or None for item in items]),
+        [row.run_id for row in rows],
+        _usual([row.fence or None for row in rows]),
         _usual([item.exclusive or None for item in items]),
-        *columns(verdicts if any(item.skip for item in items) else [], 7),
-        [] if one_each else [n for n, _, _ in plants],
-        [p.run_id for _, _, p in plants],
-        _usual([None if p.kind is Kind.NEXT else p.kind for _, _, p in plants]),
-        _usual([None if p.due_at == p.slot else _unix(p.due_at) for _, _, p in plants]),
-        [None if p.slot is None else p.slot.timestamp() for _, _, p in plants],
-        _usual([None if p.last_slot == row.slot else p.last_slot for _, row, p in plants]),
+        *columns(verdicts, 7),
+        numbers,
+        [p.run_id for p in plants],
+        _usual([None if p.kind is Kind.NEXT else p.kind for p in plants]),
+        _usual([None if p.due_at == p.slot else _unix(p.due_at) for p in plants]),
+        [None if p.slot is None else p.slot.timestamp() for p in plants],
+        _usual([None if p.last_slot == row.slot else p.last_slot for p, row in zip(plants, of_plants, strict=True)]),
         *columns(skips, 8),
     ]
 
@@ -173,7 +177,7 @@ def _unix(due_at: datetime) -> float:
 
 def _usual(values: list[Any]) -> list[Any]:
     """Nothing, where every value is null."""
-    return values if any(value is not None for value in values) else []
+    return values if values.count(None) < len(values) else []
 
 
 def _skip_values(s: Skip | None) -> tuple[Any, ...]:

@@ -9,6 +9,7 @@ from tocsin.common.store.postgres.next_rows import PostgresNextRows
 from tocsin.common.store.postgres.runs import PostgresRuns
 from tocsin.common.store.postgres.tasks import PostgresTasks
 from tocsin.common.store.postgres.tenants import PostgresTenants
+from tocsin.common.store.tenants import actor_of
 
 BEAT_SECONDS = 4.0
 """A heartbeat that takes longer is better given up and sent anew: with a ttl of 10 s the trust window is 8 s."""
@@ -32,7 +33,7 @@ class PostgresStore:
         self.leases = PostgresLeases(self._beat, self._work)
         self.runs = PostgresRuns(self._work)
         self.tasks = PostgresTasks(self._work)
-        self.tenants = PostgresTenants(self._work)
+        self.tenants = PostgresTenants(self._work, actor_of(self.name))
         self.history = PostgresHistory(self._work)
         self.next_rows = PostgresNextRows(self._work)
 

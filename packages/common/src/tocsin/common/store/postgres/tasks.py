@@ -13,6 +13,7 @@ from tocsin.common.crashpoints import reach
 from tocsin.common.errors import FaultyDefinitionError
 from tocsin.common.models import CallSpec, Kind, PlanSpec, TaskState
 from tocsin.common.states import RunState
+from tocsin.common.store.faulty import FaultyTask, readable_call, readable_plan
 from tocsin.common.store.postgres.database import Database, Transaction, columns, instant
 from tocsin.common.store.postgres.leases import now_of
 from tocsin.common.store.postgres.runs import pending_of
@@ -33,6 +34,10 @@ def task_of(row: asyncpg.Record) -> Task:
         first = error.errors(include_url=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise FaultyDefinitionError(row["id"], f"{where}: {first['msg']}") from error
+    return _task(row, plan, call)
+
+
+def _task(row: asyncpg.Record, plan: PlanSpec, call: CallSpec) -> Task:
     return Task(
         id=row["id"],
         tenant_id=row["tenant_id"],
@@ -47,6 +52,12 @@ def task_of(row: asyncpg.Record) -> Task:
         updated_at=row["updated_at"],
         fault=row["fault"],
     )
+
+
+def _faulty_task(row: asyncpg.Record) -> FaultyTask:
+    plan, plan_faults = readable_plan(row["plan"])
+    call, call_faults = readable_call(row["call"])
+    return FaultyTask(_task(row, plan, call), plan_faults | call_faults)
 
 
 class PostgresTaskTransaction:
@@ -127,6 +138,10 @@ class PostgresTaskTransaction:
         rows = await self._transaction.fetch("task_lock_any", tenant_id, task_id)
         return TaskReference(TaskState(rows[0]["state"]), now_of(rows)) if rows else None
 
+    async def lock_faulty(self, tenant_id: UUID, task_id: UUID) -> tuple[FaultyTask, datetime] | None:
+        rows = await self._transaction.fetch("task_lock", tenant_id, task_id)
+        return (_faulty_task(rows[0]), now_of(rows)) if rows else None
+
     async def mark_deleted(self, task_id: UUID) -> None:
         await self._transaction.fetch("task_delete", task_id)
 
@@ -147,9 +162,6 @@ class PostgresTaskTransaction:
     async def key_holder(self, tenant_id: UUID, key: str) -> tuple[bytes, UUID] | None:
         rows = await self._transaction.fetch("idempotency_get", tenant_id, key)
         return (rows[0]["request_hash"], rows[0]["task_id"]) if rows else None
-
-    async def audit(self, audit_id: UUID, tenant_id: UUID, actor: str, action: str, target: UUID, detail: str) -> None:
-        await self._transaction.fetch("audit_insert", audit_id, tenant_id, actor, action, target, detail)
 
 
 class PostgresTasks:

@@ -1,19 +1,34 @@
-"""Tenants, their keys and secrets, and the cells that serve them."""
+"""Tenants, their keys and secrets, and the cells that serve them.
 
-from collections.abc import Sequence
+What an operator changes is recorded in `audit`, in the same transaction; never a key or a secret.
+"""
+
+import json
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import asyncpg
 
-from tocsin.common.errors import ConflictError
+from tocsin.common.errors import ConflictError, NotFoundError
 from tocsin.common.ids import shard_of
-from tocsin.common.store.postgres.database import Database
-from tocsin.common.store.tenants import ApiKey, Placement, Tenant
+from tocsin.common.store.postgres.database import Database, Transaction
+from tocsin.common.store.tenants import (
+    ApiKey,
+    Placement,
+    Tenant,
+    changed_limits,
+    limits_of,
+    require_room_for_shards,
+    second_cell,
+)
 
 
 class PostgresTenants:
-    def __init__(self, database: Database) -> None:
+    """`actor` stands in the audit for who changes something."""
+
+    def __init__(self, database: Database, actor: str) -> None:
         self._database = database
+        self._actor = actor
 
     async def insert(self, tenant: Tenant, signing_secrets: Sequence[str]) -> None:
         """Adds a tenant.
@@ -21,19 +36,40 @@ class PostgresTenants:
         Raises:
             ConflictError: the name is taken.
         """
-        try:
-            await self._database.fetch(
-                "tenant_insert",
-                tenant.id,
-                tenant.name,
-                shard_of(tenant.id),
-                tenant.weight,
-                tenant.max_in_flight,
-                tenant.max_in_flight_per_endpoint,
-                list(signing_secrets),
+        async with self._database.transaction() as tx:
+            try:
+                await tx.fetch(
+                    "tenant_insert",
+                    tenant.id,
+                    tenant.name,
+                    shard_of(tenant.id),
+                    tenant.weight,
+                    tenant.max_in_flight,
+                    tenant.max_in_flight_per_endpoint,
+                    list(signing_secrets),
+                )
+            except asyncpg.UniqueViolationError as error:
+                raise ConflictError(f"a tenant named {tenant.name!r} exists") from error
+            await self._audit(tx, tenant.id, "tenant.create", tenant.id, name=tenant.name, **limits_of(tenant))
+
+    async def set_limits(self, tenant_id: UUID, change: Callable[[Tenant], Tenant]) -> Tenant:
+        """Applies `change` to the weight and the caps of the locked tenant; returns it. Owners read them within
+        seconds, or at once when `tenants` is notified.
+
+        Raises:
+            NotFoundError; ConflictError: fewer calls in flight than it has shards of its own (rule 1).
+        """
+        async with self._database.transaction() as tx:
+            old = await self._lock(tx, tenant_id)
+            new = change(old)
+            if not changed_limits(old, new):
+                return old
+            require_room_for_shards(new, (await tx.fetch("tenant_shards", tenant_id))[0]["shards"])
+            rows = await tx.fetch(
+                "tenant_limits", tenant_id, new.weight, new.max_in_flight, new.max_in_flight_per_endpoint
             )
-        except asyncpg.UniqueViolationError as error:
-            raise ConflictError(f"a tenant named {tenant.name!r} exists") from error
+            await self._audit(tx, tenant_id, "tenant.set", tenant_id, **changed_limits(old, new))
+            return Tenant(**rows[0])
 
     async def find(self, *, name: str | None = None, tenant_id: UUID | None = None) -> Tenant | None:
         rows = await self._database.fetch("tenant_find", name, tenant_id)
@@ -60,7 +96,9 @@ class PostgresTenants:
         return {row["id"]: tuple(row["signing_secrets"]) for row in rows}
 
     async def insert_key(self, key_id: UUID, tenant_id: UUID, name: str, key_hash: bytes) -> None:
-        await self._database.fetch("key_insert", key_id, tenant_id, name, key_hash)
+        async with self._database.transaction() as tx:
+            await tx.fetch("key_insert", key_id, tenant_id, name, key_hash)
+            await self._audit(tx, tenant_id, "key.create", key_id, name=name)
 
     async def find_key(self, key_hash: bytes) -> tuple[UUID, UUID] | None:
         """The key's id and its tenant's, while it is not revoked."""
@@ -68,7 +106,11 @@ class PostgresTenants:
         return (rows[0]["id"], rows[0]["tenant_id"]) if rows else None
 
     async def revoke_key(self, key_id: UUID) -> bool:
-        return bool(await self._database.fetch("key_revoke", key_id))
+        async with self._database.transaction() as tx:
+            rows = await tx.fetch("key_revoke", key_id)
+            if rows:
+                await self._audit(tx, rows[0]["tenant_id"], "key.revoke", key_id)
+        return bool(rows)
 
     async def keys(self, tenant_id: UUID) -> list[ApiKey]:
         rows = await self._database.fetch("key_list", tenant_id)
@@ -86,13 +128,29 @@ class PostgresTenants:
         return max((placement.generation for placement in await self.placements()), default=0)
 
     async def open_cell(self, tenant_id: UUID, executors: int) -> str:
-        """A cell of a tenant's own: its placement, with `executors` shards over equal ranges of lanes."""
-        rows = await self._database.fetch("cell_open", tenant_id, executors)
-        return str(rows[0]["cell"])
+        """A cell of a tenant's own: its placement, with `executors` shards over equal ranges of lanes.
+
+        Raises:
+            NotFoundError; ConflictError: it has one, or may have fewer calls in flight than that (rule 1).
+        """
+        async with self._database.transaction() as tx:
+            await tx.fetch("cells_lock")
+            tenant = await self._lock(tx, tenant_id)
+            require_room_for_shards(tenant, executors)
+            rows = await tx.fetch("cell_open", tenant_id, executors)
+            if not rows:
+                raise second_cell(tenant)
+            cell = str(rows[0]["cell"])
+            await self._audit(tx, tenant_id, "tenant.promote", tenant_id, cell=cell, executors=executors)
+        return cell
 
     async def close_cell(self, cell: str, tenant_id: UUID) -> bool:
         """Closes a tenant's own cell: the tenant goes back to its shared shard, and owners let go."""
-        return bool(await self._database.fetch("cell_close", cell, shard_of(tenant_id)))
+        async with self._database.transaction() as tx:
+            rows = await tx.fetch("cell_close", cell, shard_of(tenant_id))
+            if rows and not rows[0]["again"]:
+                await self._audit(tx, rows[0]["id"], "tenant.demote", rows[0]["id"], cell=cell)
+        return bool(rows)
 
     async def remove_cell(self, cell: str) -> bool:
         """Forgets a closing cell once no executor of it lives and no tenant names its shards."""
@@ -113,3 +171,12 @@ class PostgresTenants:
 
     async def set_executors(self, cell: str, executors: int) -> None:
         await self._database.fetch("placement_size", cell, executors)
+
+    async def _lock(self, tx: Transaction, tenant_id: UUID) -> Tenant:
+        rows = await tx.fetch("tenant_lock", tenant_id)
+        if not rows:
+            raise NotFoundError("no such tenant")
+        return Tenant(**rows[0])
+
+    async def _audit(self, tx: Transaction, tenant_id: UUID, action: str, target: UUID, **detail: object) -> None:
+        await tx.fetch("audit_insert", tenant_id, self._actor, action, target, json.dumps(detail))

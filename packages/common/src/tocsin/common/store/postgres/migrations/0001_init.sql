@@ -25,7 +25,7 @@ create table api_keys (
 create index api_keys_tenant on api_keys (tenant_id);
 
 create table tasks (
-    id uuid primary key,
+    id uuid not null,
     tenant_id uuid not null references tenants,
     name text not null,
     state text not null default 'active' check (state in ('active', 'paused', 'faulty', 'deleted')),
@@ -36,7 +36,8 @@ create table tasks (
     body bytea,
     fault text,
     created_at timestamptz not null default now(),
-    updated_at timestamptz not null default now()
+    updated_at timestamptz not null default now(),
+    primary key (id) include (version, state) -- all that a begin reads of a task, so that it reads no page of the table
 );
 create index tasks_tenant on tasks (tenant_id, id) where state <> 'deleted';
 create index tasks_zoned on tasks (id) where state = 'active' and plan -> 'schedule' ->> 'zone' <> 'UTC';
@@ -131,7 +132,7 @@ create index pending_queue on pending (tenant_id, priority, due_at, run_id);
 create index pending_task on pending (task_id);
 
 create table running (
-    run_id uuid primary key,
+    run_id uuid not null,                  -- unique: a row gets here only by leaving pending
     tenant_id uuid not null,
     task_id uuid not null,
     lease_id uuid not null,
@@ -146,12 +147,12 @@ create table running (
     lane smallint not null,
     losses integer not null,
     kind text not null check (kind <> 'next'),
-    cancelled boolean not null default false
+    cancelled boolean not null default false,
+    primary key (lease_id, run_id)         -- who looks for a run by its id alone asks each lease (ADR 0012)
 ) with (
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0, vacuum_truncate = off
 );
-create index running_lease on running (lease_id, run_id);
 create index running_task on running (task_id);
 
 -- One row per ended attempt, the last one with the run's terminal state; or one row per skip.

@@ -1,4 +1,5 @@
--- Open a tenant's own cell, with k shards above all others. $1 tenant, $2 k. Returns (cell). An open one is left as it is.
+-- Open a tenant's own cell, with k shards above all others. $1 tenant, $2 k. Returns (cell); no row: it has one.
+-- A new statement after `cells_lock`, so that it sees the shards of the cell made before it.
 with placed as (
     insert into placements (cell, executors, tenant_id, generation)
     values ('tenant-' || $1::uuid, $2, $1, (select max(generation) from placements))
@@ -10,4 +11,4 @@ numbered as (
     select (select greatest(max(shard), 63) from shards) + i, p.cell, $1, (i - 1) * 1024 / $2, i * 1024 / $2
       from placed p, generate_series(1, $2::int) i
 )
-select 'tenant-' || $1::uuid as cell
+select cell from placed

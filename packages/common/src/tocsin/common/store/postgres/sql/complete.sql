@@ -1,8 +1,8 @@
--- Completion: deletes from running by (run_id, fence), appends to history, and puts retries back into pending.
+-- Completion: deletes from running by (run_id, fence) what the lease holds, appends to history, and puts retries back into pending.
 --
 -- $1 run_id, $2 fence, $3 ended_at, $4 outcome, $5 sent, $6 state or null for a retry, $7 retry_at, $8 started_at,
 -- $9 http_status, $10 reason, $11 error, $12 response, and for a result whose run is no longer ours $13 tenant_id,
--- $14 task_id, $15 kind, $16 slot, $17 last_slot, $18 due_at, $19 losses; $20 lease.
+-- $14 task_id, $15 kind, $16 slot, $17 last_slot, $18 due_at, $19 losses; $20 the lease.
 -- Returns (run_id, fence, stale), for what was recorded now.
 --
 -- Index: running_pkey, read by `= any` (a join on the unnested ids can fall into a bad plan). Rows are locked in
@@ -18,11 +18,12 @@ with asked as materialized (
               response, tenant_id, task_id, kind, slot, last_slot, due_at, losses)
 ),
 locked as materialized (
-    select r.run_id, r.fence from running r where r.run_id = any ($1) order by r.run_id for update
+    select run_id, fence from running where lease_id = $20 and run_id = any ($1) order by run_id for update
 ),
 gone as (
     delete from running
-     where run_id = any (array(select l.run_id from locked l join asked a on a.run_id = l.run_id and a.fence = l.fence))
+     where lease_id = $20
+       and run_id = any (array(select l.run_id from locked l join asked a on a.run_id = l.run_id and a.fence = l.fence))
     returning *
 ),
 done as materialized (

@@ -2,10 +2,10 @@
 --
 -- $1 tenant ids, $2 limit, $3 times lost at which a run ends. Returns (run_id, tenant_id, state or null).
 --
--- Indexes: running_lease, probed once for each dead lease and once for each gap between the leases that are known: a
+-- Index: running_pkey, probed once for each dead lease and once for each gap between the leases that are known: a
 -- lease whose row is gone lies in a gap. What a live lease holds is never walked, nor are its dead entries, which an old
--- transaction may keep by the million. Then the rows of the dead ones, lease by lease (`offset 0` keeps it so), and these
--- by running_pkey. In one step PostgreSQL would rather read all of running in run_id order.
+-- transaction may keep by the million. Then the rows of the dead ones, lease by lease and one by one (`offset 0` keeps it so),
+-- whatever the planner believes of a table that is empty between peaks: a plan made then must not turn quadratic.
 -- Locked in run_id order, skip locked: a completion under way goes first.
 -- A condition, not an event: a begin that commits after its lease's expiry is found by the next pass.
 with known as materialized (
@@ -24,22 +24,26 @@ dead as materialized (
      ) g
 ),
 orphans as materialized (
-    select r.run_id
+    select d.lease_id, r.run_id
       from dead d
      cross join lateral (select run_id, tenant_id from running where lease_id = d.lease_id offset 0) r
      where r.tenant_id = any ($1)
 ),
 locked as materialized (
-    select r.run_id, r.fence
-      from running r
-     where r.run_id = any (array(select run_id from orphans))
-     order by r.run_id limit $2
-       for update skip locked
+    select r.lease_id, r.run_id
+      from (select * from orphans order by run_id) o
+     cross join lateral (
+        select lease_id, run_id
+          from running where lease_id = o.lease_id and run_id = o.run_id offset 0
+           for update skip locked
+     ) r
+     limit $2
 ),
 gone as (
-    delete from running r using locked l
-     where r.run_id = l.run_id and r.fence = l.fence
-    returning r.*
+    delete from running
+     where lease_id = any (array(select distinct lease_id from locked))
+       and run_id = any (array(select run_id from locked))
+    returning *
 ),
 counted as materialized (
     -- put-backs raise `losses` too, and were never called: only what history calls lost counts towards the end

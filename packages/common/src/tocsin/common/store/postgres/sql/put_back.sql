@@ -3,11 +3,12 @@
 -- $1 lease, $2 run_id, $3 fence. Returns (run_id, cancelled). Index: running_pkey; locked in run_id order.
 -- A run that was cancelled meanwhile ends instead.
 with locked as materialized (
-    select r.run_id, r.fence from running r where r.run_id = any ($2) and r.lease_id = $1 order by r.run_id for update
+    select run_id, fence from running where lease_id = $1 and run_id = any ($2) order by run_id for update
 ),
 gone as (
     delete from running
-     where run_id = any (array(select l.run_id
+     where lease_id = $1
+       and run_id = any (array(select l.run_id
                                  from locked l
                                  join unnest($2::uuid[], $3::int[]) as a (run_id, fence)
                                    on a.run_id = l.run_id and a.fence = l.fence))
