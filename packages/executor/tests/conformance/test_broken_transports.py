@@ -10,6 +10,8 @@ from transport_suite import CHECKS
 CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.FollowsRedirects, "b52_redirects_are_not_followed"),
     (broken.Resends, "b59_nothing_is_sent_again_on_a_reused_connection"),
+    (broken.WaitsForTheParser, "b59_a_body_with_broken_framing_ends_the_call"),
+    (broken.WaitsForTheParser, "closing_ends_a_call_in_its_answer"),
     (broken.HasNoDeadline, "b57_slow_answers_end_at_the_deadline"),
     (broken.HasNoDeadline, "the_deadline_covers_the_name"),
     (broken.HasNoDeadline, "b61_a_stalled_handshake_ends_at_the_deadline"),

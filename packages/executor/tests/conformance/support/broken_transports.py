@@ -55,6 +55,13 @@ class WritesByTheLibrary(AiohttpTransport):
             return Response(answer.status, tuple(answer.headers.items()), body, False, call.started)
 
 
+class WaitsForTheParser(AiohttpTransport):
+    """Leaves it to the library to end a body that is badly framed."""
+
+    async def _body(self, protocol: ResponseHandler, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
+        return await self._read(content)
+
+
 class FollowsRedirects(WritesByTheLibrary):
     redirects = True
 

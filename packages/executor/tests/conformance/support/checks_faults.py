@@ -145,6 +145,41 @@ async def b59_cut_answers_are_lost_connections(make: TransportFactory) -> None:
                 assert len(endpoint.seen) == 2
 
 
+async def b59_a_body_with_broken_framing_ends_the_call(make: TransportFactory) -> None:
+    async def answer(line: Line, _request: Seen) -> bool:
+        await line.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await reading.wait()
+        await line.write(b"zz\r\nno length\r\n")
+        return True
+
+    reading = asyncio.Event()
+    async with answering(answer) as endpoint, calling(make) as caller:
+        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=5.0)))
+        while not endpoint.seen:
+            await asyncio.sleep(0)
+        asyncio.get_running_loop().call_later(0.1, reading.set)  # the head and the first chunk are read by then
+        failure = await call
+        assert failure.outcome in (Outcome.CONNECTION_LOST, Outcome.PROTOCOL_ERROR), failure
+        assert failure.sent
+        await endpoint.until_open(0)
+
+
+async def closing_ends_a_call_in_its_answer(make: TransportFactory) -> None:
+    async def answer(line: Line, _request: Seen) -> bool:
+        await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok")
+        answered.set()
+        await line.hang()
+        return False
+
+    answered = asyncio.Event()
+    async with answering(answer) as endpoint, calling(make) as caller:
+        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=5.0)))
+        await answered.wait()
+        asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(caller.transport.close()))
+        failure = await call
+        assert (failure.outcome, failure.sent) == (Outcome.CONNECTION_LOST, True), failure
+
+
 async def b59_nothing_is_sent_again_on_a_reused_connection(make: TransportFactory) -> None:
     for method in ("POST", "PUT", "GET", "DELETE", "PATCH", "HEAD"):
         count = 0

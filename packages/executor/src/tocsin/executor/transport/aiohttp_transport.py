@@ -168,7 +168,7 @@ class AiohttpTransport:
         assert call.started is not None
         head, content = await self._answer(protocol)
         call.status, call.phase = head.code, "reading the answer"
-        body, truncated = await self._read(content)
+        body, truncated = await self._body(protocol, content)
         if truncated or call.unshared:
             call.abort()
         else:
@@ -221,6 +221,28 @@ class AiohttpTransport:
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
         return None if target.is_ip else target.host
+
+    async def _body(self, protocol: ResponseHandler, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
+        """A body that is not whole yet ends with its connection: a parser that finds the framing broken closes that,
+        as does the connector when it is closed, but neither wakes who waits for more of the body."""
+
+        def end(lost: "asyncio.Future[None] | None") -> None:
+            if lost is not None and not lost.cancelled():
+                lost.exception()  # a reset; it is told by the body
+            if not content.is_eof() and content.exception() is None:
+                content.set_exception(aiohttp.ClientPayloadError())
+
+        if content.is_eof():
+            return await self._read(content)
+        closed = protocol.closed
+        if closed is None:
+            end(None)
+            return await self._read(content)
+        closed.add_done_callback(end)
+        try:
+            return await self._read(content)
+        finally:
+            closed.remove_done_callback(end)
 
     async def _read(self, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
         body = b""
