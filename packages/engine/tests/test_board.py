@@ -13,6 +13,7 @@ from tocsin.common.models import AtSchedule, CallSpec, Kind, PlanSpec, Priority,
 from tocsin.common.store.rows import Begun, Pending, Task, begun_of, returned
 from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.board import Board, Definitions
+from tocsin.engine.tenant import PAGE
 
 NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 TENANT = UUID(int=1)
@@ -224,6 +225,53 @@ def test_a_row_that_is_aside_twice_in_a_row_is_there_once() -> None:
     clock_of(board).advance(2)
     board.return_deferred()
     assert chosen(board) == [1]
+
+
+def test_a_row_aside_of_a_tenant_that_is_gone_is_forgotten() -> None:
+    board = a_board()
+    board.add(a_row(1))
+    (row,) = board.choose(NOW, 1)
+    board.drop_tenant(TENANT)
+    board.defer(row, 0)
+    board.return_deferred()
+    assert not board.knows(row)
+    assert not board.is_held(row)
+    assert board.aside_of(TENANT, Priority.NORMAL) == 0
+
+
+def held_row_without_place(board: Board) -> bool:
+    """A held row behind a page of others that wait for a full endpoint. Whether it is known and held still."""
+    board.definitions.put(a_task())
+    row = a_row(10_000)
+    board.add(row)
+    board.defer(board.choose(NOW, 1)[0], 10)
+    (owner,) = board.tenants.values()
+    owner.owned = (owned(max_in_flight_per_endpoint=0),)
+    board.return_deferred_of(row.task_id)
+    for number in range(PAGE):
+        board.add(a_row(number))
+    assert board.choose(NOW, 10) == []
+    return board.knows(row) and board.is_held(row) and board.aside_of(TENANT, Priority.NORMAL) == 1
+
+
+def test_a_held_row_that_has_no_place_among_those_of_a_full_endpoint_is_put_aside() -> None:
+    assert held_row_without_place(a_board())
+
+
+class Forgets(Board):
+    """Broken: what has no place is forgotten, held or not."""
+
+    def _put_aside(self, row: Pending, until: float) -> None:
+        if self._clock.monotonic() < until:
+            super()._put_aside(row, until)
+        else:
+            self.forget(row)
+
+
+def test_the_check_catches_a_board_that_forgets_it() -> None:
+    board = Forgets(ManualClock(NOW), 10_000)
+    board.add_tenant([owned()])
+    assert not held_row_without_place(board)
 
 
 # --- in flight ------------------------------------------------------------------------------------------------------

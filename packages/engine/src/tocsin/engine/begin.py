@@ -49,13 +49,17 @@ TOGETHER = 500
 class BeginConfig:
     """`lead` seconds before its due instant a run may be begun; at most `batch` runs a begin.
 
-    `busy_retry`: how long a row waits whose task is busy, where nothing tells that it no longer is.
+    `busy_retry`: how long a row waits at first whose task is busy; twice as long at each further such answer, up to
+    `busy_retry_here` while a run of the task is in flight here, since its landing brings the row back at once, and else
+    up to `busy_retry_elsewhere`: of what ends elsewhere nothing is told.
     `backlog`: no begin while so many results wait for the database.
     """
 
     lead: float = 0.1
     batch: int = 1000
     busy_retry: float = 0.5
+    busy_retry_here: float = 30.0
+    busy_retry_elsewhere: float = 5.0
     backlog: int = 10_000
     refused_retry: float = 60.0
     adopt_within: float = 0.25
@@ -156,7 +160,12 @@ class Beginner:
         rows = [item.row for item in items]
         if len(rows) > 1:
             middle = len(rows) // 2
-            return await self._begin(rows[:middle]) + await self._begin(rows[middle:])
+            try:
+                begun = await self._begin(rows[:middle])
+            except BaseException:
+                self._readmit(rows[middle:])
+                raise
+            return begun + await self._begin(rows[middle:])
         log.error("run %s of task %s cannot be begun (%s); set aside", rows[0].run_id, rows[0].task_id, error)
         self._board.defer(rows[0], self._config.refused_retry)
         return 0
@@ -256,9 +265,17 @@ class Beginner:
             self._overlapped.add(row.run_id)
             self._board.readmit(row)
             return
-        self._board.defer(row, self._config.busy_retry)
+        self._board.defer(row, self._busy_wait(row))
         if overlap is Overlap.CANCEL_PREVIOUS:
             self._cancel_wanted.add(row.task_id)
+
+    def _busy_wait(self, row: Pending) -> float:
+        first = self._config.busy_retry
+        if self._board.has_landed(row.task_id):
+            return first  # maybe after the database said that it was busy: then no landing will tell
+        is_here = self._board.is_in_flight(row.task_id)
+        most = self._config.busy_retry_here if is_here else self._config.busy_retry_elsewhere
+        return min(most, first * 2.0 ** min(self._board.times_aside(row), 30))
 
     async def _hand_over(self, begun: Sequence[Begun], sent: float) -> None:
         """Gives every begun run to the executor: to be called, or put back where its definition is not at hand."""
@@ -291,7 +308,11 @@ class Beginner:
     async def _resolve(self, items: Sequence[BeginItem], backends: Sequence[Backend], error: Exception) -> None:
         """Closes a begin of unknown outcome, then takes what it began and readmits what it did not (rule 4)."""
         log.warning("a begin of %d runs lost its answer (%s); closing its connection", len(items), error)
-        held = await self._closed(backends)
+        try:
+            held = await self._closed(backends)
+        except BaseException:
+            self._readmit([item.row for item in items])  # by their fences, what has begun is not begun again
+            raise
         by_id = {item.row.run_id: item for item in items}
         young: list[Begun] = []
         old: list[Begun] = []

@@ -17,6 +17,9 @@ Pair = tuple[UUID, int]
 
 _DEFINITIONS = 50_000
 
+TRIALS = PAGE
+"""Rows aside that are looked at before a choice, at most."""
+
 
 class Definitions:
     """Tasks by id, the least recently used dropped first."""
@@ -58,9 +61,14 @@ class Board:
         self._begun_at: dict[Pair, float] = {}
         self._aside: dict[UUID, dict[UUID, Pending]] = {}
         self._aside_until: list[tuple[float, int, Pending]] = []
+        self._aside_of: Counter[QueueKey] = Counter()
         self._deferrals = 0
         self._picks = 0
-        self._held: set[Pair] = set()
+        self._on_trial: dict[UUID, Pending] = {}
+        self._tried: set[UUID] = set()
+        self._held: Counter[Pair] = Counter()
+        self._flights_of: Counter[UUID] = Counter()
+        self._landed: set[UUID] = set()
 
     # --- tenants -----------------------------------------------------------------------------------------------
 
@@ -130,10 +138,16 @@ class Board:
 
     def defer(self, row: Pending, seconds: float) -> None:
         """Keeps a row aside: its task is busy. It is held from now on."""
-        self._held.add((row.run_id, row.fence))
-        self._deferrals += 1
-        self._aside.setdefault(row.task_id, {})[row.run_id] = row
-        heapq.heappush(self._aside_until, (self._clock.monotonic() + seconds, self._deferrals, row))
+        self._held[row.run_id, row.fence] += 1
+        self._put_aside(row, self._clock.monotonic() + seconds)
+
+    def times_aside(self, row: Pending) -> int:
+        """How often the row was kept aside so far."""
+        return self._held[row.run_id, row.fence]
+
+    def aside_of(self, tenant_id: UUID, priority: int) -> int:
+        """How many rows of a queue are aside."""
+        return self._aside_of[tenant_id, priority]
 
     def is_held(self, row: Pending) -> bool:
         return (row.run_id, row.fence) in self._held
@@ -145,28 +159,65 @@ class Board:
     def forget(self, row: Pending) -> None:
         """Drops a pair: begun, skipped or gone."""
         self._unknow(row)
-        self._held.discard((row.run_id, row.fence))
+        self._held.pop((row.run_id, row.fence), None)
 
     def return_deferred(self) -> None:
-        """Brings back the rows whose time aside is over."""
+        """Brings back rows whose time aside is over, for one choice, those first whose time is over longest.
+
+        As many as there is room for, and none of a tenant of which the last choice took such rows: they may be busy
+        still, and they are the oldest, so that many of them would take all room from those behind them.
+        """
         now = self._clock.monotonic()
-        while self._aside_until and self._aside_until[0][0] <= now:
+        brought: Counter[UUID] = Counter()
+        taken: Counter[Endpoint] = Counter()
+        rows: list[Pending] = []
+        while self._aside_until and self._aside_until[0][0] <= now and len(rows) < TRIALS:
             row = heapq.heappop(self._aside_until)[2]
             if self._take_aside(row):
+                rows.append(row)
+        for row in rows:
+            scheduler = self.tenants.get(row.tenant_id)
+            if scheduler is None:
+                self.forget(row)
+                continue
+            has_room = row.tenant_id not in self._tried and brought[row.tenant_id] < scheduler.room
+            if has_room and self._take_endpoint(row, taken, []):
+                brought[row.tenant_id] += 1
                 self.readmit(row)
+                self._on_trial[row.run_id] = row
+            else:
+                self._put_aside(row, now)
+
+    def _end_trials(self, chosen: Sequence[Pending]) -> None:
+        """Puts aside again what came back and was not chosen: it stands in nobody's way."""
+        trials, self._on_trial = self._on_trial, {}
+        taken = {row.run_id for row in chosen}
+        self._tried = {row.tenant_id for row in trials.values() if row.run_id in taken}
+        back = [row for row in trials.values() if row.run_id not in taken and self._known.get(row.run_id) is row]
+        self._unqueue(back)
+        for row in back:
+            self._put_aside(row, self._clock.monotonic())
 
     def return_deferred_of(self, task_id: UUID) -> bool:
         """Brings back the rows of a task that is no longer busy; says whether there were any."""
         mine = self._aside.pop(task_id, {})
         for row in mine.values():
+            count_down(self._aside_of, (row.tenant_id, int(row.priority)))
             self.readmit(row)
         return bool(mine)
+
+    def _put_aside(self, row: Pending, until: float) -> None:
+        self._deferrals += 1
+        self._aside.setdefault(row.task_id, {})[row.run_id] = row
+        self._aside_of[row.tenant_id, int(row.priority)] += 1
+        heapq.heappush(self._aside_until, (until, self._deferrals, row))
 
     def _take_aside(self, row: Pending) -> bool:
         rows = self._aside.get(row.task_id, {})
         if rows.get(row.run_id) is not row:
             return False
         del rows[row.run_id]
+        count_down(self._aside_of, (row.tenant_id, int(row.priority)))
         if not rows:
             del self._aside[row.task_id]
         return True
@@ -181,7 +232,12 @@ class Board:
 
     def choose(self, until: datetime, limit: int) -> list[Pending]:
         """Takes at most `limit` rows due by `until` off their queues, within every cap."""
-        limit = min(limit, self.process_cap - len(self.in_flight))
+        self._landed.clear()
+        chosen = self._choose(until, min(limit, self.process_cap - len(self.in_flight)))
+        self._end_trials(chosen)
+        return chosen
+
+    def _choose(self, until: datetime, limit: int) -> list[Pending]:
         if limit <= 0:
             return []
         self._requeue(self.endpoints.released(self._endpoint_cap))
@@ -210,12 +266,15 @@ class Board:
             self.tenants[tenant_id].queues[priority].remove(run_ids)
 
     def _set_waiting(self, refused: Sequence[tuple[Pending, Endpoint]]) -> None:
-        """Takes rows of full endpoints out of their queues. A held row stays: its hold is known here alone."""
-        refused = [(row, endpoint) for row, endpoint in refused if not self.is_held(row)]
+        """Takes rows of full endpoints out of their queues. What is on trial goes aside again instead, and so does a
+        held row that has no place: its hold is known here alone."""
+        refused = [(row, endpoint) for row, endpoint in refused if row.run_id not in self._on_trial]
         self._unqueue([row for row, _ in refused])
         for row, endpoint in refused:
             without_place = self.endpoints.wait(row, endpoint)
-            if without_place is not None:
+            if without_place is not None and self.is_held(without_place):
+                self._put_aside(without_place, self._clock.monotonic())
+            elif without_place is not None:
                 self.tenants[row.tenant_id].queues[row.priority].leave(endpoint[1], without_place)
                 self.forget(without_place)
 
@@ -288,6 +347,7 @@ class Board:
         pair = (run.run_id, run.fence)
         self.in_flight[pair] = run
         self._begun_at[pair] = now
+        self._flights_of[run.task_id] += 1
         scheduler = self.tenants.get(run.tenant_id)
         if scheduler is not None:
             scheduler.usage.advance(now, scheduler.in_flight)
@@ -302,6 +362,8 @@ class Board:
         pair = (run.run_id, run.fence)
         if self.in_flight.pop(pair, None) is None:
             return
+        count_down(self._flights_of, run.task_id)
+        self._landed.add(run.task_id)
         now = self._clock.monotonic()
         seconds = now - self._begun_at.pop(pair)
         endpoint = self._endpoint_of.pop(pair, None)
@@ -312,6 +374,14 @@ class Board:
             scheduler.usage.advance(now, scheduler.in_flight)
             scheduler.in_flight -= 1
             scheduler.usage.call_ended(seconds)
+
+    def is_in_flight(self, task_id: UUID) -> bool:
+        """Whether a run of the task is in flight here."""
+        return task_id in self._flights_of
+
+    def has_landed(self, task_id: UUID) -> bool:
+        """Whether a run of the task has landed since the last choice."""
+        return task_id in self._landed
 
     def oldest_due(self) -> datetime | None:
         """The earliest due instant in memory."""

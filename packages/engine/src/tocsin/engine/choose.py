@@ -10,7 +10,7 @@ runs, of any priority, that are due no later than it, and so may go first; `tena
 have due runs and room at some pick in that time. For a run that is the longest due of its tenant, and as many
 starts a second as picks, that is `ANY_PRIORITY * tenants / starts per second` seconds. Nothing is promised while a
 cap, of the tenant, the endpoint or the process, leaves no room; nor across a hand-over of the tenant's shard,
-where the turns begin anew.
+where the turns begin anew; nor to a run whose task was found busy, which is tried again at times (`Board`).
 """
 
 import heapq

@@ -1,6 +1,6 @@
 """One look at a queue, and where the queue is to be read on after it. Pure: the statements are the reader's."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from uuid import UUID
 
@@ -39,6 +39,14 @@ def all_from(queue: Queue) -> RowKey:
     return (queue.looked if queue.left else None) or START
 
 
+def begin_all(queue: Queue, margin: datetime) -> RowKey:
+    """Where a look at all of a queue begins. The first one says where the last is to end: later rows may come faster
+    than looks pass them, and those up to the margin of the day have looks of their own."""
+    if (start := all_from(queue)) == START:
+        queue.look_until = margin
+    return start
+
+
 def move_on(queue: Queue, start: RowKey, more: RowKey | None, last: RowKey, *, found_new: bool) -> None:
     """Brings a queue's keys to a page that began at `start`: behind `more` there may be others, None: there are none.
 
@@ -46,7 +54,8 @@ def move_on(queue: Queue, start: RowKey, more: RowKey | None, last: RowKey, *, f
     end, and one ahead of it passes nothing over.
     """
     if start == all_from(queue):
-        queue.looked = more
+        over = more is None or (queue.look_until is not None and more[0] >= queue.look_until)
+        queue.looked = None if over else more
     if queue.left:
         if queue.cursor is not None and start > queue.cursor:
             return
@@ -58,6 +67,46 @@ def move_on(queue: Queue, start: RowKey, more: RowKey | None, last: RowKey, *, f
     queue.cursor = more
     if more is None:
         queue.reached = last if queue.reached is None else max(last, queue.reached)
+
+
+def from_margin(look: Look) -> bool:
+    """Whether it begins at an instant, neither at a row nor before every one."""
+    return start_of(look)[1] == FIRST_RUN and start_of(look) != START
+
+
+class Laps:
+    """The looks from the margin that were full, each to be followed up to where its queue is read on.
+
+    A key of their own for each queue: while rows are left, these looks move no cursor back. One that was full while a
+    lap was under way has its own after that: what it was made for may stand where the lap has been.
+    """
+
+    def __init__(self) -> None:
+        self._at: dict[QueueKey, RowKey] = {}
+        self._next: dict[QueueKey, RowKey] = {}
+
+    def __iter__(self) -> Iterator[tuple[QueueKey, RowKey]]:
+        """Where each goes on, that which was moved longest ago first."""
+        return iter(self._at.items())
+
+    def begin(self, key: QueueKey, after: RowKey) -> None:
+        if key in self._at:
+            self._next[key] = min(after, self._next.get(key, after))
+        else:
+            self._at[key] = after
+
+    def move(self, key: QueueKey, to: RowKey | None) -> None:
+        """Up to this key it was looked; None: to the end."""
+        del self._at[key]
+        to = to or self._next.pop(key, None)
+        if to is not None:
+            self._at[key] = to
+
+    def keep(self, tenant_ids: Container[UUID]) -> None:
+        """Forgets all but these tenants'."""
+        for laps in (self._at, self._next):
+            for key in [key for key in laps if key[0] not in tenant_ids]:
+                del laps[key]
 
 
 def look_of(

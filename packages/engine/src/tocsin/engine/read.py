@@ -10,14 +10,16 @@ known rows than that, is found as the queue drains.
 
 Rows that wait for full endpoints are in no queue, so one whose head is of such endpoints is read on, past them, a page
 a round. What memory has no place for is left; it is read from where it stands as the rows of its endpoint are begun.
-Meanwhile the looks at all of the queue go through it in turns, a page each.
+Meanwhile the looks at all of the queue go through it in turns, a page each, and those from the margin are followed, a
+few pages a round, to where the queue is read on.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import islice
 from uuid import UUID
 
 from tocsin.common.clock import Clock, DatabaseClock
@@ -29,9 +31,22 @@ from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import DUE_OLDEST_AGE, READ_SECONDS
 from tocsin.engine.board import Board
 from tocsin.engine.endpoints import QueueKey
-from tocsin.engine.look import START, Look, all_from, by_queue, in_order, look_of, move_on, queue_of, start_of
+from tocsin.engine.look import (
+    START,
+    Laps,
+    Look,
+    begin_all,
+    by_queue,
+    from_margin,
+    in_order,
+    look_of,
+    move_on,
+    queue_of,
+    start_of,
+)
 from tocsin.engine.planner import Planner
-from tocsin.engine.tenant import FULL, PAGE, Queue, RowKey, TenantScheduler, key_of
+from tocsin.engine.reviews import Reviews
+from tocsin.engine.tenant import ASIDE_FULL, FULL, PAGE, Queue, RowKey, TenantScheduler, key_of
 
 log = logging.getLogger("tocsin.engine.read")
 
@@ -46,6 +61,7 @@ KNOWN_BEFORE = 2 * PAGE
 class ReadConfig:
     """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement.
 
+    A round follows looks from the margin by `followed` pages in all, of `KNOWN_BEFORE` rows.
     `hint_wait`: seconds after which an index that does not answer counts as failed.
     """
 
@@ -55,6 +71,7 @@ class ReadConfig:
     glance: int = 16
     batch: int = 2048
     planned_at_once: int = 100
+    followed: int = 8
     hint_wait: float = 0.05
 
 
@@ -81,12 +98,17 @@ class Reader:
         self._hints_failed = False
         self._wanted: dict[QueueKey, None] = {}
         self._new_tenants: set[UUID] = set()
+        self._woken: set[QueueKey] = set()
+        self._laps = Laps()
+        self._reviews = Reviews(board, planner)
         self._last_sweep = -1e9
         self._sweeps = 0
 
     def want(self, queues: Iterable[QueueKey]) -> None:
         """Asks for these queues in the next round."""
+        queues = list(queues)
         self._wanted.update(dict.fromkeys(queues))
+        self._woken.update(queues)
 
     def want_everything(self, tenant_ids: Iterable[UUID]) -> None:
         """Asks for these tenants' queues from their start, in the next round."""
@@ -115,6 +137,8 @@ class Reader:
         if self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
             self._last_sweep = self._clock.monotonic()
             added += await self._sweep()
+        added += await self._follow()
+        await self._reviews.run_once()
         return {"added": added}
 
     def hungry(self) -> bool:
@@ -173,6 +197,28 @@ class Reader:
             queue.left[endpoint] = min(queue.left.get(endpoint, last), last)
         return added
 
+    async def _follow(self) -> int:
+        """The pages behind the looks from the margin that were full: a few in all, a page of a queue at a time."""
+        added, pages = 0, self._config.followed
+        while pages > 0:
+            self._laps.keep(self._board.tenants)
+            # a queue that holds a page takes up no more: what is behind is found as it drains
+            going = ((key, at) for key, at in self._laps if len(self._board.tenants[key[0]].queues[key[1]]) < PAGE)
+            at_once = min(pages, max(1, self._config.batch // KNOWN_BEFORE))
+            looks = [look_of(self._board.tenants[k[0]], k, KNOWN_BEFORE, *at) for k, at in islice(going, at_once)]
+            if not looks:
+                break
+            pages -= sum(len(look) for look in looks)
+            found = by_queue(await self._heads([page for look in looks for page in look], "page"))
+            for look in looks:
+                key = queue_of(look)
+                if (scheduler := self._board.tenants.get(key[0])) is not None:  # not given away meanwhile
+                    queue = scheduler.queues[key[1]]
+                    new, last, more = self._new(queue, look, found.get(key, []))
+                    added += await self._admit(new)
+                    self._laps.move(key, last if more and _ahead(queue, last) else None)
+        return added
+
     async def _read_hints(self) -> int:
         """Looks up what the hint index names; whatever it names, only pending rows of owned tenants are taken up."""
         try:
@@ -199,20 +245,14 @@ class Reader:
         tenants = list(self._board.tenants)
         in_turn = [t for t in tenants if t.int % self._config.everything_turns == turn]
         others = [t for t in tenants if t.int % self._config.everything_turns != turn]
-        added = await self._read(self._queues(others), everything=False, path="sweep")
+        woken = {key for key in self._woken if key[0] not in in_turn}
+        self._woken -= woken
+        added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
         added += await self._read(self._queues(in_turn), everything=True, path="sweep")
-        await self._review_waits(in_turn)
+        self._reviews.plan(in_turn)
         await self._planner.refresh_secrets(in_turn)
         self._report_oldest()
         return added
-
-    async def _review_waits(self, tenant_ids: Iterable[UUID]) -> None:
-        """Reads the definitions of rows that wait for full endpoints again: an edit may have given them another."""
-        for tenant_id in tenant_ids:
-            tasks = list({row.task_id for row in self._board.endpoints.of_tenant(tenant_id)})
-            for start in range(0, len(tasks), self._config.planned_at_once):
-                await self._planner.load(tasks[start : start + self._config.planned_at_once], again=True)
-            self._board.return_waiting(tenant_id)
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
         return [
@@ -222,14 +262,21 @@ class Reader:
             for priority in scheduler.queues
         ]
 
-    async def _read(self, queues: Sequence[QueueKey], *, everything: bool, path: str) -> int:
-        """A glance at every queue, then a page more of those whose glance was full and that hold less than a page."""
+    async def _read(
+        self, queues: Sequence[QueueKey], *, everything: bool, path: str, review: Container[QueueKey] = ()
+    ) -> int:
+        """A glance at every queue, then a page more of those whose glance was full and that hold less than a page.
+
+        Rows of queues to `review`, of all at a look at everything, are left by none but fresh definitions.
+        """
         glances = (self._page(key, self._config.glance, everything=everything) for key in queues)
-        added, full = await self._pages(glances, path=path)
+        added, full = await self._pages(glances, path=path, review=set(queues) if everything else review)
         more, _ = await self._pages(self._pages_on(full), path=path)
         return added + more
 
-    async def _pages(self, looks: Iterable[Look | None], *, path: str) -> tuple[int, list[QueueKey]]:
+    async def _pages(
+        self, looks: Iterable[Look | None], *, path: str, review: Container[QueueKey] = ()
+    ) -> tuple[int, list[QueueKey]]:
         """Takes these looks, a batch of rows at most a statement; says the queues whose page was full."""
         added = 0
         full: list[QueueKey] = []
@@ -240,12 +287,12 @@ class Reader:
                 continue
             wanted = sum(page.limit for page in look)
             if together and rows + wanted > self._config.batch:
-                added += await self._statement(together, full, path)
+                added += await self._statement(together, full, path, review)
                 together, rows = [], 0
             together.append(look)
             rows += wanted
         if together:
-            added += await self._statement(together, full, path)
+            added += await self._statement(together, full, path, review)
         return added, full
 
     async def _heads(self, pages: Sequence[QueuePage], path: str) -> list[Pending]:
@@ -254,7 +301,9 @@ class Reader:
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, path)
         return rows
 
-    async def _statement(self, looks: Sequence[Look], full: list[QueueKey], path: str) -> int:
+    async def _statement(
+        self, looks: Sequence[Look], full: list[QueueKey], path: str, review: Container[QueueKey]
+    ) -> int:
         found = by_queue(await self._heads([page for look in looks for page in look], path))
         new: list[Pending] = []
         done: list[tuple[Queue, QueueKey, Look, bool, RowKey, bool]] = []
@@ -267,9 +316,11 @@ class Reader:
             taken, last, more = self._new(queue, look, found.get(key, []))
             new += taken
             done.append((queue, key, look, bool(taken), last, more))
-        added = await self._admit(new)
+        added = await self._admit(new, review)
         for queue, key, look, found_new, last, more in done:
             move_on(queue, start_of(look), last if more else None, last, found_new=found_new)
+            if queue.left and more and from_margin(look) and _ahead(queue, last):
+                self._laps.begin(key, last)
             if queue.cursor is not None:
                 full.append(key)
         return added
@@ -281,7 +332,7 @@ class Reader:
         found, more = in_order(look, rows)
         for row in found:
             if not self._board.knows(row):
-                if len(queue) + len(new) >= FULL:
+                if len(queue) + len(new) >= FULL or self._board.aside_of(*queue_of(look)) + len(new) >= ASIDE_FULL:
                     return new, last, True
                 new.append(row)
             last = key_of(row)
@@ -300,7 +351,7 @@ class Reader:
         # what memory knows may stand before what it does not
         limit_known = limit + min(self._board.known_of(*key), KNOWN_BEFORE)
         if everything:
-            return look_of(scheduler, key, limit_known, *all_from(queue))
+            return look_of(scheduler, key, limit_known, *begin_all(queue, margin))
         if queue.left or queue.cursor is None or queue.cursor[0] >= margin:
             return look_of(scheduler, key, limit_known, margin)
         return None if len(queue) >= PAGE else look_of(scheduler, key, limit, *queue.cursor)
@@ -319,9 +370,15 @@ class Reader:
         """Ten seconds ago: what commits late has its due instant after that."""
         return self._database_clock.now() - timedelta(seconds=MARGIN_SECONDS)
 
-    async def _admit(self, rows: Sequence[Pending]) -> int:
-        """Plans rows ahead and puts them on the board, a hundred at a time, so that calls are never held up."""
+    async def _admit(self, rows: Sequence[Pending], review: Container[QueueKey] = ()) -> int:
+        """Plans rows ahead and puts them on the board, a hundred at a time, so that calls are never held up.
+
+        Of queues to `review`, the definitions by which rows would be left are read again: an edit may have come.
+        """
         await self._planner.load({row.task_id for row in rows})
+        reviewed = (row for row in rows if (row.tenant_id, int(row.priority)) in review)
+        if left := list({row.task_id for row in reviewed if self._board.leaves(row)}):
+            await self._planner.load(left, again=True)
         added = 0
         for start in range(0, len(rows), self._config.planned_at_once):
             for row in rows[start : start + self._config.planned_at_once]:
@@ -335,3 +392,8 @@ class Reader:
         oldest = self._board.oldest_due()
         age = 0.0 if oldest is None else (self._database_clock.now() - oldest).total_seconds()
         self._meter.set(DUE_OLDEST_AGE, max(0.0, age))
+
+
+def _ahead(queue: Queue, key: RowKey) -> bool:
+    """Whether rows behind this key stand before where the queue is read on."""
+    return queue.cursor is None or key < queue.cursor

@@ -17,6 +17,9 @@ PAGE = 256
 FULL = 3 * PAGE
 """Queued rows of one queue above which reads take none up; and the rows of one that may wait for full endpoints."""
 
+ASIDE_FULL = 20 * PAGE
+"""Rows of one queue aside, waiting for their busy tasks, above which reads take none of it up."""
+
 RowKey = tuple[datetime, UUID]
 """A row's place in its queue."""
 
@@ -37,6 +40,8 @@ class Queue:
         """The last key read where nothing was behind it."""
         self.looked: RowKey | None = None
         """While some are left: how far the last look at all of the queue came."""
+        self.look_until: datetime | None = None
+        """Where the looks at all of the queue end, and begin again: the margin as the first of them was made."""
 
     def __len__(self) -> int:
         return len(self._rows)
