@@ -46,6 +46,22 @@ FAULTS: dict[str, tuple[str, dict[str, Any], list[str]]] = {
         {"end": None},
         ["end"],
     ),
+    "instants beyond what a datetime holds": (
+        """plan = plan || '{"start": "0001-01-01T00:00:00+14:00", "end": "9999-12-31T23:59:59-14:00"}'""",
+        {"start": None, "end": None},
+        ["start", "end"],
+    ),
+    "a schedule of an instant that no datetime holds": (
+        """plan = jsonb_set(plan, '{schedule}', '{"kind": "at", "at": "0001-01-01T00:00:00+14:00"}')""",
+        {"schedule": HOURLY},
+        ["schedule"],
+    ),
+    "an anchor that no datetime holds": (
+        """plan = jsonb_set(plan, '{schedule}',
+                            '{"kind": "every", "every_seconds": 60, "anchor": "9999-12-31T23:59:59-14:00"}')""",
+        {"schedule": HOURLY},
+        ["schedule"],
+    ),
     "an empty call": ("call = '{}'", {"request": {"url": "https://example.com/new"}}, ["request.url"]),
     "an address that is refused": (
         """call = jsonb_set(call, '{url}', '"ftp://example.com"')""",

@@ -1,7 +1,10 @@
 """Settings that cannot work together are refused when they are read."""
 
+from urllib.parse import urlsplit
+
 import pytest
 from pydantic import SecretStr, ValidationError, ValidationInfo
+from pydantic_settings import SettingsConfigDict
 
 from tocsin.common.settings import Settings
 
@@ -72,5 +75,58 @@ def test_what_names_no_database_is_refused_and_not_repeated(url: str) -> None:
     with pytest.raises(ValidationError) as refused:
         Settings(database_url=SecretStr(url))
     [found] = refused.value.errors(include_url=False, include_input=False)
-    assert found["loc"] == ("database_url",)
+    assert (found["loc"], found["type"]) == (("database_url",), "database_url")
     assert "hush" not in found["msg"]
+
+
+class TellsItsInput(Settings):
+    """Broken: errors repeat what they refuse."""
+
+    model_config = SettingsConfigDict(hide_input_in_errors=False)
+
+
+class TellsWhatWentWrong(Settings):
+    """Broken: another's sentence about the URL is passed on, with the URL in it."""
+
+    @classmethod
+    def _names_a_postgresql_server(cls, url: SecretStr) -> SecretStr:
+        urlsplit(url.get_secret_value())
+        return url
+
+
+TYPING_ERROR = "postgresq://user:hunter2@h/db"
+FULL_WIDTH_HASH = "postgresql://user:hun\uff03ter2@h/db"
+
+
+def leaked(settings: type[Settings]) -> str:
+    """What the refusal of this environment tells of the password."""
+    with pytest.raises(ValidationError) as refused:
+        settings()
+    error: BaseException | None = refused.value
+    told = ""
+    while error is not None:
+        told += str(error) + repr(error)
+        error = error.__cause__ or error.__context__
+    return " ".join(part for part in ("hun", "ter2") if part in told)
+
+
+@pytest.mark.parametrize("url", [TYPING_ERROR, FULL_WIDTH_HASH])
+def test_no_error_tells_the_password(monkeypatch: pytest.MonkeyPatch, url: str) -> None:
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", url)
+    assert leaked(Settings) == ""
+
+
+@pytest.mark.parametrize(("broken", "url"), [(TellsItsInput, TYPING_ERROR), (TellsWhatWentWrong, FULL_WIDTH_HASH)])
+def test_an_error_that_tells_the_password_is_caught(
+    monkeypatch: pytest.MonkeyPatch, broken: type[Settings], url: str
+) -> None:
+    monkeypatch.setenv("TOCSIN_DATABASE_URL", url)
+    assert leaked(broken) == "hun ter2"
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    default = Settings()
+    for field in Settings.model_fields:
+        monkeypatch.setenv(f"TOCSIN_{field.upper()}", "")
+    assert Settings() == default
+    assert Settings().model_fields_set == set()

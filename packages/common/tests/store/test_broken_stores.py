@@ -175,6 +175,8 @@ TWINS = (
     ),
     Twin("shard_take", "and not p.closing", "a_cell_is_closed_through_zero_owners"),
     Twin("shard_give", "where owner = $1 and", "only_the_owner_gives_a_shard", "where $1::uuid is not null and"),
+    Twin("tenant_ask_move", "and not p.closing", "nobody_moves_into_a_closing_cell"),
+    Twin("tenant_ask_move", "and exists (select from open)", "nobody_moves_into_a_closing_cell"),
     Twin("tenant_move", "else v.mine end", "the_owner_moves_a_tenant_into_a_cell_of_its_own", "else true end"),
     Twin("tenant_move", "then not v.owned", "a_cell_is_closed_through_zero_owners", "then true"),
     Twin("cell_remove", "and p.closing", "a_cell_is_closed_through_zero_owners"),

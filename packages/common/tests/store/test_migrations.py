@@ -89,6 +89,39 @@ async def test_a_migration_takes_effect_whole_or_not_at_all(
     assert (await schema_state(database_url)).missing == (SECOND,)
 
 
+async def check_a_file_of_many_statements_is_given_up(
+    admin: "asyncpg.Connection[asyncpg.Record]", url: str, second: list[str]
+) -> None:
+    """Each of its statements takes less than the limit; together they take more."""
+    second[0] = "alter table tenants add column note text;" + " select pg_sleep(0.1);" * 10
+    with pytest.raises(MigrationError, match=f"{SECOND} took more than 0.3 s"):
+        await migrate(url)
+    assert await notes(admin) == 0
+
+
+async def test_a_file_of_many_statements_is_given_up(
+    admin: "asyncpg.Connection[asyncpg.Record]", database_url: str, second: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MIGRATION_SECONDS", 0.3)
+    await check_a_file_of_many_statements_is_given_up(admin, database_url, second)
+
+
+async def test_a_limit_on_each_statement_alone_is_caught(
+    admin: "asyncpg.Connection[asyncpg.Record]", database_url: str, second: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MIGRATION_SECONDS", 0.3)
+    execute = asyncpg.Connection.execute
+
+    async def without_limit(
+        connection: "asyncpg.Connection[asyncpg.Record]", text: str, *args: object, timeout: float | None = None
+    ) -> str:
+        return await execute(connection, text, *args)
+
+    monkeypatch.setattr(asyncpg.Connection, "execute", without_limit)
+    with pytest.raises(pytest.fail.Exception, match="DID NOT RAISE"):
+        await check_a_file_of_many_statements_is_given_up(admin, database_url, second)
+
+
 async def test_a_server_that_ends_in_the_middle_is_unavailable(
     admin: "asyncpg.Connection[asyncpg.Record]", database_url: str, second: list[str]
 ) -> None:

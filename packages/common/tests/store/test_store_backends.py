@@ -1,7 +1,7 @@
 """What PostgreSQL alone has: server processes that are ended, answers that are lost, refusals."""
 
 import asyncio
-from uuid import UUID
+from uuid import RFC_4122, UUID
 
 import asyncpg
 import pytest
@@ -168,3 +168,48 @@ async def test_no_database_is_unavailable(postgres_bench: PostgresBench) -> None
     with pytest.raises(StoreUnavailableError):
         await closed.tenants.placements()
     await closed.close()
+
+
+@pytest.mark.parametrize("instant", ["0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        "plan || jsonb_build_object('start', $1::text)",
+        "plan || jsonb_build_object('end', $1::text)",
+        "jsonb_set(plan, '{schedule}', jsonb_build_object('kind', 'at', 'at', $1::text))",
+        "jsonb_set(plan, '{schedule}', jsonb_build_object('kind', 'every', 'every_seconds', 60, 'anchor', $1::text))",
+    ],
+)
+async def test_an_instant_that_no_datetime_holds_hides_no_other(
+    postgres_bench: PostgresBench, change: str, instant: str
+) -> None:
+    bad, good = await a_task(postgres_bench), await a_task(postgres_bench)
+    await postgres_bench.admin.execute(f"update tasks set plan = {change} where id = $2", instant, bad.id)
+    tasks, faulty = await postgres_bench.store.tasks.definitions([bad.id, good.id])
+    assert [task.id for task in tasks] == [good.id]
+    assert [error.task_id for error in faulty] == [bad.id]
+    assert "must lie between 1970 and 2200" in str(faulty[0])
+
+
+async def check_audit_ids_come_in_order(bench: PostgresBench, statement: str) -> None:
+    """Within one millisecond too: what one command writes after another is read back in that order."""
+    tenant = bench.ids.new()
+    for microsecond in range(5_500, 5_530):
+        at = f"timestamptz '2026-01-01 00:00:00.{microsecond:06}+00'"
+        await bench.admin.fetch(
+            statement.replace("clock_timestamp()", at), tenant, "cli", str(microsecond), tenant, "{}"
+        )
+    ids = [row["id"] for row in await bench.admin.fetch("select id from audit order by action")]
+    assert {(one.version, one.variant, one.int >> 80) for one in ids} == {(7, RFC_4122, 1_767_225_600_005)}
+    assert ids == sorted(ids)
+
+
+async def test_audit_ids_come_in_order(postgres_bench: PostgresBench) -> None:
+    await check_audit_ids_come_in_order(postgres_bench, query("audit_insert"))
+
+
+async def test_audit_ids_of_no_order_within_a_millisecond_are_caught(postgres_bench: PostgresBench) -> None:
+    unordered = query("audit_insert").replace("us % 1000 * 4096 / 1000", "floor(random() * 4096)::int")
+    assert unordered != query("audit_insert")
+    with pytest.raises(AssertionError):
+        await check_audit_ids_come_in_order(postgres_bench, unordered)

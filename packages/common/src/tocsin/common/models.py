@@ -91,10 +91,9 @@ class OnLeaseLost(StrEnum):
 
 
 def _instant(value: datetime) -> datetime:
-    utc = value.astimezone(UTC)
-    if not EARLIEST <= utc < LATEST:
+    if not EARLIEST <= value < LATEST:  # before the conversion, which cannot hold every instant of another zone
         raise ValueError("must lie between 1970 and 2200")
-    return utc
+    return value.astimezone(UTC)
 
 
 def _whole_second(value: datetime) -> datetime:

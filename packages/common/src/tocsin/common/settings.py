@@ -14,9 +14,14 @@ _PORT = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:(?P<port>[0-9]{0,5}))?")
 
 
 class Settings(BaseSettings):
-    """All settings of all processes. `tocsin doctor` prints them with their source."""
+    """All settings of all processes. `tocsin doctor` prints them with their source.
 
-    model_config = SettingsConfigDict(env_prefix="TOCSIN_", extra="ignore", frozen=True)
+    A variable that is empty counts as not set. No error repeats a value: it may hold a password.
+    """
+
+    model_config = SettingsConfigDict(
+        env_prefix="TOCSIN_", env_ignore_empty=True, extra="ignore", frozen=True, hide_input_in_errors=True
+    )
 
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
@@ -49,11 +54,7 @@ class Settings(BaseSettings):
     @field_validator("database_url")
     @classmethod
     def _names_a_postgresql_server(cls, url: SecretStr) -> SecretStr:
-        parts = urlsplit(url.get_secret_value())
-        ports = [_PORT.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
-        if parts.scheme not in ("postgresql", "postgres") or not all(
-            found and 1 <= int(found["port"] or 1) <= 65_535 for found in ports
-        ):
+        if not _names_a_server(url.get_secret_value()):
             raise PydanticCustomError("database_url", "must be like postgresql://user:password@host:5432/name")
         return url
 
@@ -71,3 +72,14 @@ class Settings(BaseSettings):
     def trust_margin(self) -> float:
         """Seconds before the lease's end after which no call starts: 2 s at a ttl of 10 s."""
         return self.lease_ttl_seconds / 5 if self.trust_margin_seconds is None else self.trust_margin_seconds
+
+
+def _names_a_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # its text repeats the URL
+        return False
+    ports = [_PORT.fullmatch(place) for place in parts.netloc.rpartition("@")[2].split(",")]
+    return parts.scheme in ("postgresql", "postgres") and all(
+        found is not None and 1 <= int(found["port"] or 1) <= 65_535 for found in ports
+    )

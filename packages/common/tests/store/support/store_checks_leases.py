@@ -271,6 +271,19 @@ async def check_a_move_to_where_it_is_asks_nothing(bench: Bench) -> None:
     assert await bench.store.tenants.moving() == []
 
 
+async def check_nobody_moves_into_a_closing_cell(bench: Bench) -> None:
+    """Not even if asked to by a Supervisor that has not yet seen it close; nor into one that is gone."""
+    tenants = bench.store.tenants
+    tenant = await a_tenant(bench)
+    cell = await tenants.open_cell(tenant, 1)
+    await tenants.close_cell(cell, tenant)
+    await tenants.ask_move(tenant, 64)
+    assert await tenants.moving() == []
+    assert await tenants.remove_cell(cell)
+    await tenants.ask_move(tenant, 64)
+    assert await tenants.moving() == []
+
+
 async def check_a_lease_names_its_process(bench: Bench) -> None:
     lease = bench.ids.new()
     process = Process("node-a", "boot-a", "pid:7", 4711, 123.5)

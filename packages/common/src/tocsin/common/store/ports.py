@@ -337,7 +337,7 @@ class TenantStore(Protocol):
         ...
 
     async def ask_move(self, tenant_id: UUID, shard: int) -> None:
-        """Asks for a move; the shard's owner carries it out."""
+        """Asks for a move, which the shard's owner carries out; not into a cell that closes or is gone."""
         ...
 
     async def moving(self) -> list[UUID]:

@@ -138,7 +138,9 @@ class MemoryTenants:
 
     async def ask_move(self, tenant_id: UUID, shard: int) -> None:
         await self._db.round_trip()
-        self._ask_move(tenant_id, shard)
+        target = self._db.shards.get(shard)
+        if target is not None and not self._db.placements[target.cell].closing:
+            self._ask_move(tenant_id, shard)
 
     def _ask_move(self, tenant_id: UUID, shard: int) -> None:
         tenant = self._db.tenants.get(tenant_id)

@@ -167,10 +167,10 @@ async def _apply_next(connection: "Connection") -> str | None:
                 _require_same(name, text, applied[number])
                 continue
             try:
-                await connection.execute(text)
+                await connection.execute(text, timeout=MIGRATION_SECONDS)
             except asyncpg.LockNotAvailableError as error:
                 raise StoreUnavailableError(f"{name} got no lock in {LOCK_SECONDS:g} s: {error}") from error
-            except asyncpg.QueryCanceledError as error:
+            except (asyncpg.QueryCanceledError, TimeoutError) as error:  # one statement, or all of them together
                 raise MigrationError(f"{name} took more than {MIGRATION_SECONDS:g} s, and was given up") from error
             except asyncpg.PostgresError as error:
                 if isinstance(error, UNREACHABLE):

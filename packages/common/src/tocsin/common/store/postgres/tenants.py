@@ -121,7 +121,9 @@ class PostgresTenants:
 
     async def next_generation(self) -> int:
         """Raises the generation of every placement, and says it: what older ones started will drain (rule 12)."""
-        rows = await self._database.fetch("placement_generation")
+        async with self._database.transaction() as tx:
+            await tx.fetch("cells_lock")
+            rows = await tx.fetch("placement_generation")
         return int(rows[0]["generation"])
 
     async def generation(self) -> int:
@@ -157,7 +159,7 @@ class PostgresTenants:
         return bool(await self._database.fetch("cell_remove", cell))
 
     async def ask_move(self, tenant_id: UUID, shard: int) -> None:
-        """Asks for a move; the shard's owner carries it out."""
+        """Asks for a move, which the shard's owner carries out; not into a cell that closes or is gone."""
         await self._database.fetch("tenant_ask_move", tenant_id, shard)
 
     async def moving(self) -> list[UUID]:

@@ -5,7 +5,7 @@ create table tenants (
     name text not null unique check (length(name) between 1 and 200),
     shard integer not null,
     move_to integer,                       -- asked for by the Supervisor, carried out by the shard's owner
-    weight real not null default 1 check (weight > 0),
+    weight double precision not null default 1 check (weight > 0),
     max_in_flight integer not null default 1000 check (max_in_flight > 0),
     max_in_flight_per_endpoint integer check (max_in_flight_per_endpoint > 0),
     signing_secrets text[] not null default '{}',

@@ -1,2 +1,3 @@
--- A new Supervisor's generation, in every placement: all rise together. Returns (generation).
-update placements set generation = generation + 1 returning generation
+-- A new Supervisor's generation, in every placement: above all that were. Returns (generation).
+-- A new statement after `cells_lock`, so that it sees the cell made before it.
+update placements set generation = (select max(generation) from placements) + 1 returning generation
