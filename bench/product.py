@@ -91,7 +91,7 @@ async def _up(folder: Path, executors: int) -> AsyncIterator[Product]:
         str(ports[0]),
         "--dashboard-port",
         str(ports[1]),
-        env=environment_of(""),
+        env=environment_of(None),
         stdout=log,
         stderr=log,
         start_new_session=True,

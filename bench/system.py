@@ -79,10 +79,11 @@ async def prepare(dsn: str, store: PostgresStore) -> None:
     await store.history.keep(None, 7)
 
 
-def environment_of(dsn: str) -> dict[str, str]:
+def environment_of(dsn: str | None) -> dict[str, str]:
     """A child's environment: the settings of this measurement and none of the caller's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
-    return {**without_ray(kept), "TOCSIN_DATABASE_URL": dsn, "TOCSIN_EGRESS_ALLOW": "127.0.0.1/32"}
+    database = {} if dsn is None else {"TOCSIN_DATABASE_URL": dsn}
+    return {**without_ray(kept), **database, "TOCSIN_EGRESS_ALLOW": "127.0.0.1/32"}
 
 
 class PlainExecutors:
