@@ -1,7 +1,6 @@
 """Begin: the one statement of every start, beside few and many idle tasks, and under an old transaction."""
 
 import asyncio
-import gc
 import random
 import statistics
 import time
@@ -14,6 +13,7 @@ from bench.frame import Measurement, Options, Screen
 from bench.idle import IdleDatabase, idle_database
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
 from bench.system import connected, server, work_folder
+from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
 
@@ -120,8 +120,7 @@ async def run(options: Options, screen: Screen) -> Report:
     runs = options.amount(RUNS, 10)
     count = SHORT_PAIRS if options.short else PAIRS
     sample = (count + WARM_UP + 1) * runs
-    gc.collect()
-    gc.freeze()
+    collect_garbage_rarely()  # as an executor does
     async with work_folder(options.work_dir) as folder, server(folder) as postgres:
         async with connected(postgres.dsn) as connection:
             where = await environment(connection, folder, runtime="the store's methods from one process")

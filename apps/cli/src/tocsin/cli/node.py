@@ -38,6 +38,13 @@ _GC_THRESHOLD = 100_000
 _RETRY_SECONDS = 1.0
 
 
+def collect_garbage_rarely() -> None:
+    """For a process that makes thousands of small objects a second, and few cycles."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_GC_THRESHOLD, 20, 20)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeStatus:
     """What a dashboard shows of an executor."""
@@ -74,9 +81,7 @@ class ExecutorNode:
     async def run(self) -> None:
         """Returns after `drain`, and where it would take a lease when a newer generation has begun (rule 12)."""
         self._process = await asyncio.to_thread(this_process)
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(_GC_THRESHOLD, 20, 20)
+        collect_garbage_rarely()
         while not (self._draining or self._outdated):
             try:
                 await self._one_lease(self._process)
