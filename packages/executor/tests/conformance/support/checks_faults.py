@@ -154,7 +154,7 @@ async def b59_a_body_with_broken_framing_ends_the_call(make: TransportFactory) -
 
     reading = asyncio.Event()
     async with answering(answer) as endpoint, calling(make) as caller:
-        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=5.0)))
+        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=2.0)))
         while not endpoint.seen:
             await asyncio.sleep(0)
         asyncio.get_running_loop().call_later(0.1, reading.set)  # the head and the first chunk are read by then
@@ -173,7 +173,7 @@ async def closing_ends_a_call_in_its_answer(make: TransportFactory) -> None:
 
     answered = asyncio.Event()
     async with answering(answer) as endpoint, calling(make) as caller:
-        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=5.0)))
+        call = asyncio.create_task(caller.failure(outgoing(endpoint.url(), deadline=2.0)))
         await answered.wait()
         asyncio.get_running_loop().call_later(0.1, lambda: asyncio.ensure_future(caller.transport.close()))
         failure = await call
