@@ -187,7 +187,8 @@ create table history (
 create index history_task on history (task_id, run_id, fence);
 create table history_default partition of history default;
 
--- The state of runs in one statement: read it whole, never table by table.
+-- The state of runs in one statement, for people: never read it table by table. Ask by task_id; by run_id alone it reads
+-- all of running, where the statements of `run_get` and `run_find` ask each lease.
 create view runs as
     select run_id, tenant_id, task_id, 'pending' as state, kind, slot, last_slot, due_at, fence, losses,
            priority, null::uuid as lease_id, null::timestamptz as ended_at, false as cancelled
