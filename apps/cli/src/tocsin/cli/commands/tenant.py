@@ -41,7 +41,6 @@ def create(
         int | None,
         typer.Option(
             "--max-in-flight-per-endpoint",
-            "--max-per-endpoint",
             min=1,
             max=_MOST,
             help="Calls in flight to one host and port at most; no limit by default.",
