@@ -28,6 +28,12 @@ from hypothesis import settings
 
 from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
 
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """The whole suite mostly waits, so two processes share it. A part of it that was named needs no second one."""
+    return 2 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+
+
 settings.register_profile("default", max_examples=50, deadline=None, print_blob=True)
 settings.load_profile("default")
 

@@ -60,7 +60,8 @@ async def test_a_task_is_shown_as_it_was_given(client: Client) -> None:
     own = {"id", "state", "version", "created_at", "updated_at", "fault", "next"}
     assert set(got) == set(FULL) | own
     assert (got["state"], got["version"], got["fault"]) == ("active", 1, None)
-    assert got["next"]["scheduled_for"] <= got["next"]["due_at"]
+    scheduled_for, due_at = (datetime.fromisoformat(got["next"][at]) for at in ("scheduled_for", "due_at"))
+    assert scheduled_for <= due_at <= scheduled_for + timedelta(seconds=30)
 
 
 async def test_defaults_are_shown(client: Client) -> None:

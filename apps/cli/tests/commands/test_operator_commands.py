@@ -1,7 +1,9 @@
 """`tocsin tenant`, `key`, `task`, `doctor` and `migrate`, on a database of their own."""
 
 import asyncio
+import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,16 @@ from tocsin.common.store.postgres import migrate
 def here(database_url: str, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("TOCSIN_DATABASE_URL", database_url)
     return database_url
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """A process that serves sets up its log lines; here the process is the tests' own."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers[:]
+    yield
+    root.setLevel(level)
+    root.handlers[:] = handlers
 
 
 def tocsin(*arguments: str, code: int = 0) -> Result:
