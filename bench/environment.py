@@ -24,6 +24,7 @@ _SETTINGS = (
     "wal_compression",
 )
 _SYNCS = 100
+_LOOPS = 50
 _PAGE = 8192
 
 
@@ -36,6 +37,7 @@ async def environment(connection: "asyncpg.Connection[asyncpg.Record]", folder: 
         "select name, current_setting(name) as value from pg_settings where name = any($1) order by name", _SETTINGS
     )
     version = connection.get_server_version()
+    loops = loop_milliseconds()
     return {
         "cores": usable_cores(),
         "cpu": cpu_model(),
@@ -44,6 +46,8 @@ async def environment(connection: "asyncpg.Connection[asyncpg.Record]", folder: 
         "python": platform.python_version(),
         "postgresql": f"{version.major}.{version.minor}",
         "fdatasync_ms": round(flush_seconds(folder) * 1000, 3),
+        "loop_best_ms": round(min(loops), 1),
+        "loop_median_ms": round(statistics.median(loops), 1),
         "load_before": round(os.getloadavg()[0], 2),
         "runtime": runtime,
         "postgresql_settings": {row["name"]: row["value"] for row in rows},
@@ -82,3 +86,14 @@ def flush_seconds(folder: Path) -> float:
         os.close(descriptor)
         path.unlink()
     return statistics.median(times)
+
+
+def loop_milliseconds() -> list[float]:
+    """What one and the same sum takes, time after time: a shared machine has spells in which all takes longer, and
+    figures of two spells are not to be compared."""
+    times = []
+    for _ in range(_LOOPS):
+        began = time.perf_counter()
+        sum(number * number for number in range(200_000))
+        times.append((time.perf_counter() - began) * 1000)
+    return times

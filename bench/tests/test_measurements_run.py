@@ -27,7 +27,9 @@ def test_a_small_run_is_reported(name: str, tmp_path: Path) -> None:
     assert done.returncode in (0, 1), done.stderr
     report = json.loads((tmp_path / f"{name}.json").read_text())
     assert set(report) == {"test", "environment", "targets", "figures", "lost", "duplicates", "not_meaning"}
-    assert {"cores", "cpu", "ram_gib", "kernel", "python", "postgresql", "fdatasync_ms"} <= set(report["environment"])
+    measured_on = report["environment"]
+    assert {"cores", "cpu", "ram_gib", "kernel", "python", "postgresql", "fdatasync_ms"} <= set(measured_on)
+    assert 0 < measured_on["loop_best_ms"] <= measured_on["loop_median_ms"]
     assert report["environment"]["postgresql_settings"]["fsync"] == "on"
     assert done.returncode == (0 if all(target["met"] for target in report["targets"]) else 1)
     assert all(target["value"] is not None for target in report["targets"])
