@@ -195,3 +195,36 @@ async def test_the_check_catches_a_point_on_the_wrong_side(monkeypatch: pytest.M
     swapped.__name__ = "judge"
     with pytest.raises(AssertionError):
         await check_death(swapped, "before")
+
+
+class Fails:
+    """A fault of this process's own, once, at one point."""
+
+    def __init__(self, at: str) -> None:
+        self.at: str | None = at
+
+    def __call__(self, point: str) -> None:
+        if point == self.at:
+            self.at = None
+            raise RuntimeError(point)
+
+
+@pytest.mark.parametrize("point", ["begin.before", "begin.after"])
+async def test_rule_4_a_begin_that_fails_here_is_resolved_at_once(point: str) -> None:
+    """What it began counts against the cap and is called; what it did not begin waits again."""
+    bench = await a_bench()
+    tenant = await bench.a_tenant(max_in_flight=1)
+    first = await bench.a_task(tenant, schedule=bench.every(1))
+    await bench.a_task(tenant, schedule=bench.every(1))
+    await bench.advance(1)
+    await bench.first.own()
+    await bench.first.read()
+    set_handler(Fails(point))
+    with pytest.raises(RuntimeError, match=point):
+        await bench.first.begin()
+    set_handler(None)
+    await bench.first.begin()
+    (order,) = bench.calls.orders
+    assert list(bench.owner.board.in_flight) == [(order.run.run_id, order.run.fence)]
+    assert list(bench.database.running) == [order.run.run_id]
+    assert order.run.tenant_id == first.tenant_id

@@ -8,7 +8,7 @@ import pytest
 from endpoint_scene import CAP, MILLISECOND, Scene
 from engine_bench import SECOND, EngineBench
 from tocsin.common.models import CallSpec, Priority
-from tocsin.common.store.rows import Begun
+from tocsin.common.store.rows import Begun, Task
 from tocsin.engine.board import Board
 from tocsin.engine.endpoints import QueueKey
 from tocsin.engine.read import KNOWN_BEFORE, ReadConfig, Reader
@@ -281,3 +281,32 @@ async def test_an_earlier_pair_that_waits_gives_way_to_a_later_one(bench: Engine
     for _ in range(20):
         await scene.round()
     assert sorted(scene.begun) == sorted(r.run_id for r in scene.rows)
+
+
+async def begun_under_a_cap_set_late(bench: EngineBench) -> list[int]:
+    """Three calls are in flight as their endpoint gets a cap of three. What is begun then, and once one has ended."""
+    task = await bench.a_task(schedule=bench.every(7200))
+    rows = [bench.put(task, bench.clock.now()) for _ in range(3)]
+    flying = await bench.go()
+    assert len(flying) == len(rows)
+    await bench.store.tenants.set_limits(task.tenant_id, lambda old: replace(old, max_in_flight_per_endpoint=3))
+    rows += [bench.put(task, bench.clock.now()) for _ in range(5)]
+    at_first = await bench.go()
+    await bench.first.end(flying[0])
+    return [len(at_first), len(await bench.go())]
+
+
+async def test_a_cap_counts_what_was_begun_before_it_was_set(bench: EngineBench) -> None:
+    assert await begun_under_a_cap_set_late(bench) == [0, 1]
+
+
+async def test_the_check_catches_a_board_that_counts_under_a_cap_alone(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take = Board.take_flight
+
+    def under_a_cap(self: Board, run: Begun, task: Task | None) -> None:
+        take(self, run, None if self._endpoint_cap(run.tenant_id) is None else task)
+
+    monkeypatch.setattr(Board, "take_flight", under_a_cap)
+    assert await begun_under_a_cap_set_late(bench) == [3, 0]

@@ -1,5 +1,6 @@
 """The lease: trust that needs no database, the end that is told, and who may judge whom."""
 
+import math
 import os
 
 import psutil
@@ -157,3 +158,20 @@ def test_a_process_is_known_by_its_pid_and_its_start() -> None:
     unused = next(pid for pid in range(4_000_000, 0, -1) if not psutil.pid_exists(pid))
     assert is_gone(unused, me.started)
     assert me.pid == os.getpid()
+
+
+class RevivedByAnAnswer(Lease):
+    """Broken: a heartbeat that was under way gives the trust back."""
+
+    def give_up(self) -> None:
+        self._beaten_at = -math.inf
+
+
+@pytest.mark.parametrize(("lease", "trusted"), [(Lease, False), (RevivedByAnAnswer, True)])
+def test_promise_6_a_heartbeat_under_way_does_not_revive_what_was_given_up(lease: type[Lease], trusted: bool) -> None:
+    clock = EngineBench().clock
+    given_up = a_lease(clock, lease)
+    sent = clock.boottime()
+    given_up.give_up()
+    given_up.beaten(sent)
+    assert given_up.trusted is trusted

@@ -143,9 +143,9 @@ def never_forgotten(_self: Board, _row: Pending) -> None:
 
 def still_counted(board: Board, run: Begun) -> None:
     """Broken: the instant of a begin stays."""
-    at = board._begun_at.get((run.run_id, run.fence), 0.0)
+    flight = board._flights.get((run.run_id, run.fence), (0.0, None))
     LAND(board, run)
-    board._begun_at[run.run_id, run.fence] = at
+    board._flights[run.run_id, run.fence] = flight
 
 
 LAND = Board.land

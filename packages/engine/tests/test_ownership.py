@@ -12,6 +12,7 @@ from tocsin.common.ids import LANES
 from tocsin.common.store.tenants import OwnedTenant, Tenant
 from tocsin.engine.board import Board
 from tocsin.engine.ownership import Ownership
+from tocsin.engine.tenant import TenantScheduler
 
 
 def owners(bench: EngineBench) -> dict[int, UUID | None]:
@@ -249,6 +250,53 @@ async def test_an_owner_that_starts_anew_begins_though_the_other_shards_of_its_t
     await settle(one, three)
     assert len(await three.go()) == 5
     assert len(bench.database.running) == 10
+
+
+async def most_over_a_promotion(bench: EngineBench) -> int:
+    """A tenant with a cap of four goes from its shared shard to two owners of its own while three of its calls are in
+    flight, and more waits than may begin. The most in flight; when the old owner's have ended, the new ones have all.
+    """
+    tenant = await bench.a_tenant(max_in_flight=4)
+    task = await bench.a_task(tenant, schedule=bench.every(7200))
+    for _ in range(3):
+        bench.put(task, bench.clock.now(), lane=400)
+    flying = await bench.go()
+    cell = await bench.store.tenants.open_cell(tenant.id, 2)
+    first = min(number for number, shard in bench.database.shards.items() if shard.cell == cell)
+    await bench.store.tenants.ask_move(tenant.id, first)
+    await bench.first.own()
+    owners = [bench.executor(), bench.executor()]
+    for owner in owners:
+        owner.owner.ownership._cell = cell
+        await owner.start(cell)
+    await settle(*owners)
+    assert [owner.owner.ownership.shards for owner in owners] == [{first}, {first + 1}]
+    for number in range(20):
+        bench.put(task, bench.clock.now(), lane=number * 50)
+    most = 0
+    for _ in range(4):
+        for owner in owners * 2:
+            await owner.go()
+            most = max(most, len(bench.database.running))
+        if flying:
+            await bench.first.end(flying.pop())
+    assert {row.lease_id for row in bench.database.running.values()} == {owner.lease_id for owner in owners}
+    assert len(bench.database.running) == 4
+    return most
+
+
+async def test_promise_10_two_new_owners_keep_to_the_cap_while_the_old_one_holds_runs(bench: EngineBench) -> None:
+    assert await most_over_a_promotion(bench) == 4
+
+
+async def test_promise_10_owners_that_each_take_what_is_held_to_lie_in_the_others_part_are_caught(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def room(self: TenantScheduler) -> int:
+        return self.cap - self.in_flight - max(0, self.held_elsewhere - (self.tenant.max_in_flight - self.cap))
+
+    monkeypatch.setattr(TenantScheduler, "room", property(room))
+    assert await most_over_a_promotion(bench) == 6
 
 
 async def test_a_move_is_one_step_between_begins_and_whoever_owns_the_new_shard_serves_it(bench: EngineBench) -> None:

@@ -96,15 +96,12 @@ def test_the_shards_of_a_tenant_share_its_cap(mine: int, cap: int) -> None:
     assert served(*shards, parts=4, cap=2).cap >= 1
 
 
-def test_what_the_other_shards_hold_within_their_part_takes_no_room_here() -> None:
-    """Else a restarted owner could begin nothing while the others are busy; what is beyond their part is of ours."""
+@pytest.mark.parametrize(("beyond", "room"), [(0, 20), (1, 19), (20, 0), (70, -50)])
+def test_what_others_hold_beyond_their_parts_takes_room_here(beyond: int, room: int) -> None:
+    """All of it, however large the others' parts are: these are theirs to fill."""
     tenant = served((64, 0, 256), parts=4)
-    tenant.held_elsewhere = 75
-    assert tenant.room == 25
-    tenant.held_elsewhere = 90
-    assert tenant.room == 10
-    tenant.held_elsewhere = 100
-    assert tenant.room == 0
+    tenant.in_flight, tenant.held_elsewhere = 5, beyond
+    assert tenant.room == room
 
 
 def test_the_lanes_of_several_shards_of_one_tenant() -> None:

@@ -21,6 +21,8 @@ class Twin:
     instead: str = ""
 
 
+_BEYOND = "what_is_held_beyond_a_part_of_the_cap_is_counted"
+
 TWINS = (
     Twin(
         "begin",
@@ -73,6 +75,7 @@ TWINS = (
         "a_verdict_skips_and_plants",
         "clock_timestamp()",
     ),
+    Twin("next_delete", " and kind = 'next'", "a_retry_is_not_deleted_as_the_next_row_it_was"),
     Twin("complete", "and a.fence = l.fence", "a_stale_completion_changes_nothing"),
     Twin("complete", "and d.fence = a.fence", "two_fences_of_a_run_in_one_batch"),
     Twin("complete", "on conflict do nothing", "a_completion_sent_again_changes_nothing"),
@@ -179,6 +182,15 @@ TWINS = (
     Twin("tenant_ask_move", "and exists (select from open)", "nobody_moves_into_a_closing_cell"),
     Twin("tenant_move", "else v.mine end", "the_owner_moves_a_tenant_into_a_cell_of_its_own", "else true end"),
     Twin("tenant_move", "then not v.owned", "a_cell_is_closed_through_zero_owners", "then true"),
+    Twin("count_held", " - sum(part)", _BEYOND),
+    Twin("count_held", "- sum(part)", _BEYOND, "- 2 * sum(part)"),
+    Twin("count_held", "max_in_flight * count(*) / shards", _BEYOND, "max_in_flight / shards * count(*)"),
+    Twin("count_held", "/ shards\n", _BEYOND, "::numeric / shards\n"),
+    Twin("count_held", " where count > 0", _BEYOND),
+    Twin("count_held", "t.shard and s.tenant_id is null", _BEYOND, "t.shard"),
+    Twin("count_held", "t.shard and f.tenant_id = t.id", _BEYOND, "t.shard"),
+    Twin("count_held", "and l.id <> $2", _BEYOND, "and $2::uuid is not null"),
+    Twin("count_held", "l.expired_at is null and", _BEYOND),
     Twin("cell_remove", "and p.closing", "a_cell_is_closed_through_zero_owners"),
     Twin("cell_open", "(i - 1) * 1024 / $2", "the_owner_moves_a_tenant_into_a_cell_of_its_own", "0"),
     Twin("tenant_limits", " where id = $1", "owners_read_new_limits", " where $1::uuid is not null"),

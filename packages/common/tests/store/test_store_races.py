@@ -104,7 +104,7 @@ async def test_an_edit_that_ignores_the_deletes_count_is_caught(
     async def take_next(tx: TaskTransaction, task_id: UUID) -> Pending | None:
         row = await tx.find_next(task_id)
         if row is not None:
-            await tx.delete_pending(row.run_id)
+            await tx.delete_next(row.run_id)
         return row
 
     monkeypatch.setattr(tasks_module, "take_next", take_next)

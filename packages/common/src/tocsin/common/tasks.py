@@ -252,7 +252,7 @@ class Tasks:
                 base = row.last_slot if row is not None else await tx.greatest_slot(task_id)
                 if stands(task, row, base, now):
                     return False
-                if row is None or await tx.delete_pending(row.run_id):
+                if row is None or await tx.delete_next(row.run_id):
                     break
             slot = slot_by_new_rules(task.plan, row.slot if row is not None else None, base, task.updated_at, now)
             task = await tx.update(replace(task, plan_version=task.plan_version + 1))
@@ -306,8 +306,10 @@ class Tasks:
             await tx.plant([replace(self._planter.next_row(new, row.slot, row.last_slot), due_at=row.due_at)])
             return
         base = await self._planter.base(tx, new, row, now)
-        accounted = await self._planter.account(tx, old, base, base, now, SkipReason.EDITED)
-        await self._planter.plant_after(tx, new, now, accounted)
+        if row is not None and (row.slot is None or row.slot <= now):
+            # else no slot of the old plan lies between, and `base` may be older than that plan
+            base = await self._planter.account(tx, old, base, base, now, SkipReason.EDITED)
+        await self._planter.plant_after(tx, new, now, base)
 
 
 def stands(task: Task, row: Pending | Planned | None, base: datetime | None, now: datetime) -> bool:
@@ -326,7 +328,7 @@ def stands(task: Task, row: Pending | Planned | None, base: datetime | None, now
 async def take_next(tx: TaskTransaction, task_id: UUID) -> Pending | None:
     """Deletes the next row of a locked task and returns it; None where a look finds none (rule 2)."""
     while (row := await tx.find_next(task_id)) is not None:
-        if await tx.delete_pending(row.run_id):
+        if await tx.delete_next(row.run_id):
             return row
     return None
 

@@ -81,7 +81,7 @@ async def check_begin_passes_by_what_a_write_holds(bench: Bench) -> None:
     other = await bench.next_row(free.id)
     async with rolled_back(bench.other) as tx:
         await tx.lock(task.tenant_id, task.id)
-        assert await tx.delete_pending(row.run_id)
+        assert await tx.delete_next(row.run_id)
         result = await bench.store.runs.begin(lease, [plain(bench, row), plain(bench, other)])
         assert [run.run_id for run in result.begun] == [other.run_id]
     assert await bench.pending(task.id) == [row]

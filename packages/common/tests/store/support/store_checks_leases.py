@@ -1,6 +1,7 @@
 """Leases, shards and moves of tenants, whoever keeps the store."""
 
 import asyncio
+from dataclasses import replace
 from uuid import UUID
 
 from store_bench import Bench
@@ -232,6 +233,44 @@ async def check_the_owner_moves_a_tenant_into_a_cell_of_its_own(bench: Bench) ->
     served = sorted(await leases.owned_tenants(private), key=lambda owned: owned.shard)
     assert [(o.tenant.id, o.shard, o.parts) for o in served] == [(tenant, shard, 3) for shard in shards]
     assert [(o.lane_first, o.lane_last) for o in served] == [(0, 341), (341, 682), (682, 1024)]
+
+
+async def check_what_is_held_beyond_a_part_of_the_cap_is_counted(bench: Bench) -> None:
+    """Of a cap of eight: all of it at the shared shard; of three shards of its own, five for two and two for one."""
+    leases, tenants, count = bench.store.leases, bench.store.tenants, bench.store.runs.count_held
+    shared, two, one, me = [await a_lease(bench) for _ in range(4)]
+    tenant, other = await a_tenant(bench), await a_tenant(bench)
+    await tenants.set_limits(tenant, lambda old: replace(old, max_in_flight=8))
+    await leases.take_shards(shared, "shared", 64)
+    await hold(bench, shared, tenant, 2)
+    await hold(bench, shared, other, 1)
+    assert await count([tenant, other], me) == {}
+    cell = await tenants.open_cell(tenant, 3)
+    assert len(await leases.take_shards(two, cell, 2)) == 2
+    await hold(bench, two, tenant, 1)
+    assert await count([tenant, other], me) == {tenant: 1}, "its own shards do not serve it yet"
+    await tenants.ask_move(tenant, 64)
+    assert await leases.move_tenants([tenant], shared) == [tenant]
+    assert await count([tenant, other], me) == {tenant: 2}, "the shared shard serves it no more"
+    assert len(await leases.take_shards(one, cell, 1)) == 1
+    await hold(bench, one, tenant, 3)
+    assert await count([tenant, other], me) == {tenant: 2 + 1}, "what one leaves is not another's"
+    await hold(bench, two, tenant, 5)
+    assert await count([tenant], me) == {tenant: 2 + 1 + 1}
+    assert await count([tenant], two) == {tenant: 2 + 1}
+    assert await count([tenant], shared) == {tenant: 1 + 1}
+    assert await count([other], me) == {}
+    assert await leases.give_shards(two, [64]) == [64]
+    assert await count([tenant], me) == {tenant: 2 + 1 + 4}
+    await leases.expire([two])
+    assert await count([tenant], me) == {tenant: 2 + 1}
+    await tenants.set_limits(tenant, lambda old: replace(old, max_in_flight=100))
+    assert await count([tenant], me) == {tenant: 2}
+
+
+async def hold(bench: Bench, lease: UUID, tenant: UUID, runs: int) -> None:
+    for _ in range(runs):
+        await a_run(bench, lease, tenant_id=tenant)
 
 
 async def check_a_cell_is_closed_through_zero_owners(bench: Bench) -> None:

@@ -322,8 +322,8 @@ async def check_a_write_is_seen_whole_or_not_at_all(bench: Bench) -> None:
     async with rolled_back(bench.store) as tx:
         await tx.lock(task.tenant_id, task.id)
         await tx.update(replace(task, version=9))
-        assert await tx.delete_pending(row.run_id)
-        assert not await tx.delete_pending(row.run_id)
+        assert await tx.delete_next(row.run_id)
+        assert not await tx.delete_next(row.run_id)
         assert await tx.find_next(task.id) is None
         await tx.plant([extra])
         assert await tx.find_run(task.tenant_id, extra.run_id) == (task.id, RunState.PENDING)
@@ -332,6 +332,19 @@ async def check_a_write_is_seen_whole_or_not_at_all(bench: Bench) -> None:
         assert await the_task(bench, task.id) == task
     assert await bench.pending(task.id) == [row]
     assert await the_task(bench, task.id) == task
+
+
+async def check_a_retry_is_not_deleted_as_the_next_row_it_was(bench: Bench) -> None:
+    """Begun, called and back between a write's look and its delete, under the id that the write has seen."""
+    lease_id = await a_lease(bench)
+    task = await a_task(bench)
+    row = await bench.next_row(task.id)
+    retry = await fail_once(bench, lease_id, await begin_one(bench, lease_id, row))
+    async with rolled_back(bench.store) as tx:
+        await tx.lock(task.tenant_id, task.id)
+        assert not await tx.delete_next(row.run_id)
+        assert await tx.delete_next((await bench.next_row(task.id)).run_id)
+    assert retry in await bench.pending(task.id)
 
 
 async def check_writes_on_a_task_wait_for_each_other(bench: Bench) -> None:

@@ -145,6 +145,13 @@ class Beginner:
         except RowRefusedError as error:
             self._readmit(later)
             return await self._begin_halves(items, error)
+        except Exception as error:
+            self._readmit(later)
+            if backends and not isinstance(error, StoreUnavailableError):
+                await self._resolve(items, backends, error)  # it was sent, and failed here: who knows what it did
+            else:
+                self._readmit([item.row for item in items])
+            raise
         except BaseException:
             self._readmit([*(item.row for item in items), *later])
             raise

@@ -57,8 +57,8 @@ class Board:
         self._known: dict[UUID, Pending] = {}
         self._known_of: Counter[QueueKey] = Counter()
         self.endpoints = Endpoints()
-        self._endpoint_of: dict[Pair, Endpoint] = {}
-        self._begun_at: dict[Pair, float] = {}
+        self._flights: dict[Pair, tuple[float, Endpoint | None]] = {}
+        """Of what is in flight, when it was begun and where it goes."""
         self._aside: dict[UUID, dict[UUID, Pending]] = {}
         self._aside_until: list[tuple[float, int, Pending]] = []
         self._aside_of: Counter[QueueKey] = Counter()
@@ -346,16 +346,15 @@ class Board:
         now = self._clock.monotonic()
         pair = (run.run_id, run.fence)
         self.in_flight[pair] = run
-        self._begun_at[pair] = now
+        endpoint = None if task is None else endpoint_of(task)
+        self._flights[pair] = now, endpoint
         self._flights_of[run.task_id] += 1
         scheduler = self.tenants.get(run.tenant_id)
         if scheduler is not None:
             scheduler.usage.advance(now, scheduler.in_flight)
             scheduler.in_flight += 1
-            if scheduler.tenant.max_in_flight_per_endpoint is not None and task is not None:
-                endpoint = endpoint_of(task)
-                self._endpoint_of[pair] = endpoint
-                self.endpoints.in_flight[endpoint] += 1
+        if endpoint is not None:  # without a cap too: there may be one before this lands
+            self.endpoints.in_flight[endpoint] += 1
 
     def land(self, run: Begun) -> None:
         """Counts this begin of a run no longer: its result is committed, or it was put back."""
@@ -365,15 +364,14 @@ class Board:
         count_down(self._flights_of, run.task_id)
         self._landed.add(run.task_id)
         now = self._clock.monotonic()
-        seconds = now - self._begun_at.pop(pair)
-        endpoint = self._endpoint_of.pop(pair, None)
+        begun_at, endpoint = self._flights.pop(pair)
         if endpoint is not None:
             self.endpoints.land(endpoint)
         scheduler = self.tenants.get(run.tenant_id)
         if scheduler is not None:
             scheduler.usage.advance(now, scheduler.in_flight)
             scheduler.in_flight -= 1
-            scheduler.usage.call_ended(seconds)
+            scheduler.usage.call_ended(now - begun_at)
 
     def is_in_flight(self, task_id: UUID) -> bool:
         """Whether a run of the task is in flight here."""

@@ -42,19 +42,22 @@ class Lease:
         self.draining = False
         self._clock = clock
         self._beaten_at = -math.inf
+        self._given_up = False
 
     def beaten(self, started: float) -> None:
         """A heartbeat succeeded that was sent at the boot-time instant `started`."""
         self._beaten_at = max(self._beaten_at, started)
 
     def give_up(self) -> None:
-        """No call starts any more: the lease is about to be ended."""
-        self._beaten_at = -math.inf
+        """No call starts any more: the lease is about to be ended. The answer of a heartbeat still under way changes
+        nothing about it."""
+        self._given_up = True
 
     @property
     def trusted(self) -> bool:
         """Whether a call may start now: nobody can yet have taken this lease for dead."""
-        return self._clock.boottime() < self._beaten_at + self.config.ttl - self.config.margin
+        trusted_until = self._beaten_at + self.config.ttl - self.config.margin
+        return not self._given_up and self._clock.boottime() < trusted_until
 
 
 class Beat:

@@ -2,7 +2,7 @@
 
 A shard is given, and a tenant moved, only between two begins and with none of unknown outcome; before
 that, memory drops all it knows of those tenants. A shard is taken with, first of all, a giving back of
-what dead leases hold of its tenants, and a count of what live ones hold.
+what dead leases hold of its tenants, and a count of what live ones hold beyond their parts of the caps.
 """
 
 import logging

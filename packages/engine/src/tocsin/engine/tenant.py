@@ -9,7 +9,7 @@ from uuid import UUID
 
 from tocsin.common.models import Priority
 from tocsin.common.store.rows import Pending
-from tocsin.common.store.tenants import OwnedTenant, Tenant
+from tocsin.common.store.tenants import OwnedTenant, Tenant, part_of_cap
 
 PAGE = 256
 """Runs of one queue that memory holds, but for those that were planted here."""
@@ -119,7 +119,8 @@ class TenantScheduler:
         self.usage = Usage(now)
         self.in_flight = 0
         self.held_elsewhere = 0
-        """Runs that other live leases hold of this tenant, counted when it was taken up (rule 1)."""
+        """Runs that other live leases hold of this tenant beyond their parts of its cap (rule 1): counted when it was
+        taken up, and until there are none."""
         self.last_patient = 0
         """The pick at which it last had one that leaves priority out."""
 
@@ -147,13 +148,12 @@ class TenantScheduler:
     @property
     def cap(self) -> int:
         """The part of the tenant's cap that these shards have."""
-        return max(1, self.tenant.max_in_flight * len(self.owned) // self.owned[0].parts)
+        return max(1, part_of_cap(self.tenant.max_in_flight, len(self.owned), self.owned[0].parts))
 
     @property
     def room(self) -> int:
-        """What may be begun: others keep to their part, but for what they hold of shards that they gave away."""
-        too_many = self.held_elsewhere - (self.tenant.max_in_flight - self.cap)
-        return self.cap - self.in_flight - max(0, too_many)
+        """What may be begun: others keep to their parts, but for what they hold of shards that they gave away."""
+        return self.cap - self.in_flight - self.held_elsewhere
 
     def serves(self, row: Pending) -> bool:
         return any(part.lane_first <= row.lane < part.lane_last for part in self.owned)

@@ -83,15 +83,19 @@ class ZoneDataUpgrade:
         return dict(counts)
 
     async def _replant(self, task: Task, row: Planned | None, state: ZoneDataState) -> str:
-        """What became of one task: `left`, `replanted` or `failed`. One that cannot be planned hinders no other."""
-        try:
-            if stands(task, row, None if row is None else row.last_slot, state.now):
-                return "left"
-            return "replanted" if await self._tasks.replant(task.tenant_id, task.id) else "left"
-        except StoreUnavailableError:
-            raise
-        except FaultyDefinitionError as error:
-            log.warning("zone data: %s; its next row is left alone", error)
-        except Exception:
-            log.exception("zone data: task %s could not be planned; its next row is left alone", task.id)
+        """What became of one task: `left`, `replanted` or `failed`. One that cannot be planned hinders no other, and
+        what fails for a passing reason is done at the second try: this page is not looked at again."""
+        for tries_left in (1, 0):
+            try:
+                if stands(task, row, None if row is None else row.last_slot, state.now):
+                    return "left"
+                return "replanted" if await self._tasks.replant(task.tenant_id, task.id) else "left"
+            except StoreUnavailableError:
+                raise
+            except FaultyDefinitionError as error:
+                log.warning("zone data: %s; its next row is left alone", error)
+                return "failed"
+            except Exception:
+                if not tries_left:
+                    log.exception("zone data: task %s could not be planned; its next row is left alone", task.id)
         return "failed"

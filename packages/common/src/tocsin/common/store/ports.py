@@ -169,7 +169,8 @@ class RunStore(Protocol):
         ...
 
     async def count_held(self, tenant_ids: Sequence[UUID], lease_id: UUID) -> dict[UUID, int]:
-        """Runs of these tenants that live leases other than `lease_id` hold; tenants without any are absent."""
+        """Runs of these tenants that live leases other than `lease_id` hold beyond their parts of the cap (rule 1), all
+        such leases together; tenants without any are absent. See `part_of_cap`."""
         ...
 
 
@@ -188,8 +189,8 @@ class TaskTransaction(Protocol):
 
     async def find_next(self, task_id: UUID) -> Pending | None: ...
 
-    async def delete_pending(self, run_id: UUID) -> bool:
-        """Deletes a pending row; False where it was not there any more."""
+    async def delete_next(self, run_id: UUID) -> bool:
+        """Deletes a next row; False where it is none any more: gone, or begun and back to be tried again."""
         ...
 
     async def greatest_slot(self, task_id: UUID) -> datetime | None:

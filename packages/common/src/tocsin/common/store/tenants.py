@@ -154,6 +154,14 @@ def changed_limits(old: Tenant, new: Tenant) -> dict[str, float | int | None]:
     return {name: value for name, value in limits_of(new).items() if value != before[name]}
 
 
+def part_of_cap(cap: int, owned: int, shards: int) -> int:
+    """What an owner of `owned` of the `shards` that serve a tenant may have in flight of its cap (rule 1).
+
+    Rounded down: the parts of all owners come to the cap at most.
+    """
+    return cap * owned // shards
+
+
 def require_room_for_shards(tenant: Tenant, shards: int) -> None:
     """Each of a tenant's own shards may have one call at least (rule 1: k <= cap).
 

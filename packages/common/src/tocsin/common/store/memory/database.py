@@ -175,6 +175,17 @@ class MemoryDatabase:
         lease = self.leases.get(lease_id) if lease_id is not None else None
         return lease if lease is not None and lease.expired_at is None else None
 
+    def own_shards(self, tenant_id: UUID) -> dict[int, Shard]:
+        return {number: shard for number, shard in self.shards.items() if shard.tenant_id == tenant_id}
+
+    def serving(self, tenant: Tenant) -> dict[int, Shard]:
+        """The shards that serve a tenant: the shared one it names; all its own where it names one of them."""
+        own = self.own_shards(tenant.id)
+        if tenant.shard in own:
+            return own
+        named = self.shards.get(tenant.shard)
+        return {tenant.shard: named} if named is not None and named.tenant_id is None else {}
+
     def clamped(self, due_at: datetime) -> datetime:
         """A due_at already past becomes now (rule 10)."""
         return max(due_at, self.now())

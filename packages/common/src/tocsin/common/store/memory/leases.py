@@ -7,7 +7,7 @@ from uuid import UUID
 
 from tocsin.common.store.memory.database import Lease, MemoryDatabase, Shard
 from tocsin.common.store.rows import Backend
-from tocsin.common.store.tenants import FairPart, LeaseInfo, Neighbour, OwnedShard, OwnedTenant, Process, Tenant
+from tocsin.common.store.tenants import FairPart, LeaseInfo, Neighbour, OwnedShard, OwnedTenant, Process
 
 
 class MemoryLeases:
@@ -163,11 +163,11 @@ class MemoryLeases:
     async def owned_tenants(self, lease_id: UUID) -> list[OwnedTenant]:
         await self._db.round_trip()
         found = []
-        for number, shard in self._owned(lease_id).items():
-            for tenant in self._db.tenants.values():
-                if number in self._serving(tenant):
+        for tenant in self._db.tenants.values():
+            for number, shard in self._db.serving(tenant).items():
+                if shard.owner == lease_id:
                     shown = replace(tenant, move_to=self._db.moves.get(tenant.id))
-                    parts = len(self._own(tenant.id)) if shard.tenant_id is not None else 1
+                    parts = len(self._db.own_shards(tenant.id)) if shard.tenant_id is not None else 1
                     found.append(OwnedTenant(shown, number, shard.lane_first, shard.lane_last, parts))
         return found
 
@@ -178,7 +178,7 @@ class MemoryLeases:
             tenant, target = self._db.tenants.get(tenant_id), self._db.moves.get(tenant_id)
             if tenant is None or target is None:
                 continue
-            serving = self._serving(tenant).values()
+            serving = self._db.serving(tenant).values()
             owners = [shard.owner if self._db.live(shard.owner) else None for shard in serving]
             if lease_id is None:
                 allowed = all(owner is None for owner in owners)
@@ -191,14 +191,3 @@ class MemoryLeases:
 
     def _owned(self, lease_id: UUID) -> dict[int, Shard]:
         return {number: shard for number, shard in self._db.shards.items() if shard.owner == lease_id}
-
-    def _own(self, tenant_id: UUID) -> dict[int, Shard]:
-        return {number: shard for number, shard in self._db.shards.items() if shard.tenant_id == tenant_id}
-
-    def _serving(self, tenant: Tenant) -> dict[int, Shard]:
-        """The shards that serve a tenant: the shared one it names; all its own where it names one of them."""
-        own = self._own(tenant.id)
-        if tenant.shard in own:
-            return own
-        named = self._db.shards.get(tenant.shard)
-        return {tenant.shard: named} if named is not None and named.tenant_id is None else {}

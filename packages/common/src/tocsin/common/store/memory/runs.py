@@ -1,5 +1,6 @@
 """The path of a run, in memory."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,6 +34,7 @@ from tocsin.common.store.rows import (
     check_completions,
     check_items,
 )
+from tocsin.common.store.tenants import part_of_cap
 from tocsin.common.store.views import HistoryRow
 
 
@@ -272,12 +274,20 @@ class MemoryRuns:
 
     async def count_held(self, tenant_ids: Sequence[UUID], lease_id: UUID) -> dict[UUID, int]:
         await self._db.round_trip()
-        counts: dict[UUID, int] = {}
-        for row in self._db.running.values():
-            tenant_id = row.run.tenant_id
-            if tenant_id in tenant_ids and row.lease_id != lease_id and self._db.live(row.lease_id) is not None:
-                counts[tenant_id] = counts.get(tenant_id, 0) + 1
-        return counts
+        held = Counter(
+            (row.run.tenant_id, row.lease_id)
+            for row in self._db.running.values()
+            if row.run.tenant_id in tenant_ids and row.lease_id != lease_id and self._db.live(row.lease_id) is not None
+        )
+        counts: Counter[UUID] = Counter()
+        for (tenant_id, holder), count in held.items():
+            counts[tenant_id] += max(0, count - self._part_of(tenant_id, holder))
+        return dict(+counts)
+
+    def _part_of(self, tenant_id: UUID, lease_id: UUID) -> int:
+        tenant = self._db.tenants.get(tenant_id)
+        owners = [shard.owner for shard in self._db.serving(tenant).values()] if tenant is not None else []
+        return part_of_cap(tenant.max_in_flight, owners.count(lease_id), len(owners)) if tenant and owners else 0
 
 
 def skip_row(tenant_id: UUID, task_id: UUID, skip: Skip, ended_at: datetime) -> HistoryRow:

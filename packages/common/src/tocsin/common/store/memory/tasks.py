@@ -57,9 +57,9 @@ class MemoryTaskTransaction:
         await self._db.round_trip()
         return next((row for row in self._pending_of(task_id) if row.kind is Kind.NEXT), None)
 
-    async def delete_pending(self, run_id: UUID) -> bool:
+    async def delete_next(self, run_id: UUID) -> bool:
         await self._db.round_trip()
-        return await self._take(run_id) is not None
+        return await self._take(run_id, only=Kind.NEXT) is not None
 
     async def greatest_slot(self, task_id: UUID) -> datetime | None:
         await self._db.round_trip()
@@ -202,17 +202,18 @@ class MemoryTaskTransaction:
             await lock.acquire()
             self._held.append(lock)
 
-    async def _take(self, run_id: UUID) -> Pending | None:
-        """Deletes a pending row for this write; None where it is gone."""
+    async def _take(self, run_id: UUID, only: Kind | None = None) -> Pending | None:
+        """Deletes a pending row, of one kind if `only` is given, for this write; None where it is gone."""
         if run_id in self._planted:
             return self._planted.pop(run_id)
         if run_id in self._deleted:
             return None
         await self._db.unlocked([run_id])
         row = self._db.pending.get(run_id)
-        if row is not None:
-            self._deleted.add(run_id)
-            self._db.row_locks[run_id] = self._ended
+        if row is None or (only is not None and row.kind is not only):
+            return None
+        self._deleted.add(run_id)
+        self._db.row_locks[run_id] = self._ended
         return row
 
     def _pending_of(self, task_id: UUID) -> list[Pending]:

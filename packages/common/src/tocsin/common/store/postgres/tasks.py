@@ -77,8 +77,8 @@ class PostgresTaskTransaction:
         rows = await self._transaction.fetch("next_find", task_id)
         return pending_of(rows[0]) if rows else None
 
-    async def delete_pending(self, run_id: UUID) -> bool:
-        return bool(await self._transaction.fetch("pending_delete", [run_id]))
+    async def delete_next(self, run_id: UUID) -> bool:
+        return bool(await self._transaction.fetch("next_delete", run_id))
 
     async def greatest_slot(self, task_id: UUID) -> datetime | None:
         slot = (await self._transaction.fetch("greatest_slot", task_id))[0]["slot"]
