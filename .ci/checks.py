@@ -17,7 +17,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")])
-TYPED = ["packages", "apps", "bench", "conftest.py", ".ci/checks.py"]
+TYPED = ["packages", "apps", "bench", "property_tests", "conftest.py", ".ci/checks.py"]
 LONGEST_FILE = 450
 LONGER = {"uv.lock"}
 

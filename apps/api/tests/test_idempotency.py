@@ -5,12 +5,14 @@ import contextlib
 import hashlib
 import json
 from collections.abc import Mapping
+from uuid import UUID
 
 import pytest
 
 from api_client import Client, Connection, definition
 from database_proxy import Proxy
 from tocsin.api.json_text import encode
+from tocsin.common.store.postgres.tasks import PostgresTaskTransaction
 
 KEY = {"Idempotency-Key": "order 1"}
 
@@ -34,6 +36,40 @@ async def test_without_a_key_each_create_makes_a_task(client: Client, sql: Conne
     """The broken twin: the check above would see what a server without keys does."""
     answers = await asyncio.gather(*(client.create() for _ in range(5)))
     assert len({answer.document["id"] for answer in answers}) == await count(sql) == 5
+
+
+async def check_one_of_two_bodies_wins(client: Client, sql: Connection) -> None:
+    bodies = [definition(name=f"body {n % 2}") for n in range(50)]
+    answers = await asyncio.gather(*(client.call("POST", "/v1/tasks", body, headers=KEY) for body in bodies))
+    assert await count(sql) == 1
+    won = await sql.fetchval("select name from tasks")
+    for body, answer in zip(bodies, answers, strict=True):
+        assert answer.status == (201 if body["name"] == won else 422), answer.text
+    assert len({answer.document["id"] for answer in answers if answer.status == 201}) == 1
+    assert await sql.fetchval("select count(*) from pending") == 1
+
+
+async def test_b44_of_two_bodies_at_the_same_moment_one_wins(client: Client, sql: Connection) -> None:
+    await check_one_of_two_bodies_wins(client, sql)
+
+
+async def test_b44_who_looks_first_and_then_inserts_is_caught(
+    client: Client, sql: Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broken twin: whoever has found no key goes on, though another may have put it in meanwhile."""
+    claim = PostgresTaskTransaction.claim_key
+
+    async def looks_first(
+        self: PostgresTaskTransaction, tenant_id: UUID, key: str, request_hash: bytes, task_id: UUID
+    ) -> bool:
+        if await self.key_holder(tenant_id, key) is not None:
+            return False
+        await claim(self, tenant_id, key, request_hash, task_id)
+        return True
+
+    monkeypatch.setattr(PostgresTaskTransaction, "claim_key", looks_first)
+    with pytest.raises(AssertionError):
+        await check_one_of_two_bodies_wins(client, sql)
 
 
 async def test_b44_another_request_with_the_same_key_is_refused(client: Client, sql: Connection) -> None:
@@ -100,7 +136,7 @@ async def test_b44_a_client_cut_off_before_the_answer_gets_it_at_the_retry(clien
     assert await count(sql) == 1
 
 
-async def test_a_lost_commit_is_said_to_be_unknown_and_the_key_tells(
+async def test_b44_a_lost_commit_is_said_to_be_unknown_and_the_key_tells(
     proxied: Client, proxy: Proxy, sql: Connection
 ) -> None:
     await proxied.call("GET", "/v1/tasks")

@@ -229,6 +229,16 @@ async def test_b50_extreme_contents(client: Client, sql: Connection, content: by
     await assert_nothing_stored(sql)
 
 
+async def test_b50_extreme_contents_of_other_requests(client: Client, sql: Connection) -> None:
+    task_id = await client.made()
+    stored = await sql.fetch("select * from tasks")
+    for content, status in CONTENTS:
+        for method, path in (("POST", "/v1/preview"), ("PATCH", f"/v1/tasks/{task_id}")):
+            answer = await client.call(method, path, content=content)
+            assert answer.status == status, (method, content[:60], answer.text[:300])
+    assert await sql.fetch("select * from tasks") == stored
+
+
 async def test_the_largest_body_fits(client: Client) -> None:
     answer = await client.create(request={"url": "http://a.example/", "json": "x" * (MAX_BODY_BYTES - 2)})
     assert answer.status == 201

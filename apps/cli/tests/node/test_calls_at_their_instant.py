@@ -1,27 +1,17 @@
 """A task that was created is called once, at its instant, and never early by the database's clock."""
 
 import asyncio
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 import pytest
 
-from node_bench import NodeBench
+from node_bench import NodeBench, WrongClock
 from tocsin.cli import node as node_module
-from tocsin.common.clock import Clock, DatabaseClock, SystemClock
+from tocsin.common.clock import Clock, DatabaseClock
 from tocsin.common.models import AtSchedule
 from tocsin.engine.owner import OwnerConfig
 from tocsin.engine.read import ReadConfig
-
-
-class WrongClock(SystemClock):
-    """A process whose wall clock is wrong by so many seconds."""
-
-    def __init__(self, seconds: float) -> None:
-        self._wrong_by = timedelta(seconds=seconds)
-
-    def now(self) -> datetime:
-        return super().now() + self._wrong_by
 
 
 async def database_minus_monotonic(bench: NodeBench, clock: Clock) -> tuple[float, float]:

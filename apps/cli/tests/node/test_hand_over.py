@@ -12,13 +12,6 @@ from tocsin.common.store.rows import Task
 from tocsin.common.telemetry.metrics import STALE_WRITES
 
 
-async def all_called(bench: NodeBench, tasks: Sequence[Task], times: int) -> None:
-    """So many more calls of each task."""
-    wanted = {task.name: len(bench.endpoint.of(task.name)) + times for task in tasks}
-    for path, count in wanted.items():
-        await bench.endpoint.until_seen(path, count)
-
-
 async def nothing_skipped_or_lost(bench: NodeBench, tasks: Sequence[Task]) -> None:
     """Each slot was one run and one call, exactly."""
     await bench.quiet(*tasks)
@@ -36,13 +29,13 @@ async def test_rule_1_shards_are_shared_fairly_and_a_drained_node_is_followed_wi
     await bench.ready(first, second)
     tenants = [await bench.a_tenant(served_by=node) for node in (first, second) for _ in range(3)]
     tasks = [await bench.a_task(tenant, f"/{n}") for n, tenant in enumerate(tenants)]
-    await all_called(bench, tasks, 1)
+    await bench.all_called(tasks, 1)
     assert await first.drain()
     await bench.ready(second, tenants=6)
-    await all_called(bench, tasks, 1)
+    await bench.all_called(tasks, 1)
     third = bench.start("c")
     await bench.ready(second, third, tenants=6)
-    await all_called(bench, tasks, 1)
+    await bench.all_called(tasks, 1)
     await nothing_skipped_or_lost(bench, tasks)
 
 
@@ -55,7 +48,7 @@ async def test_b29_rule_1_two_nodes_that_both_believe_they_own_a_shard_begin_eac
     tenant = await bench.a_tenant(served_by=slow)
     await bench.ready(slow, quick, tenants=1)
     tasks = [await bench.a_task(tenant, f"/{n}") for n in range(5)]
-    await all_called(bench, tasks, 1)
+    await bench.all_called(tasks, 1)
     await bench.execute(
         """update shards set owner = case owner when $1 then $2 else $1 end
             where shard = $3 or shard = (select min(shard) from shards where owner = $2)""",
@@ -64,7 +57,7 @@ async def test_b29_rule_1_two_nodes_that_both_believe_they_own_a_shard_begin_eac
         tenant.shard,
     )
     begun = bench.points.reached.copy()
-    await all_called(bench, tasks, 3)
+    await bench.all_called(tasks, 3)
     assert [node.executor.status.tenants for node in (slow, quick)] == [1, 1]
     begun = bench.points.reached - begun
     assert min(begun["slow", "begin.after"], begun["quick", "begin.after"]) > 1
@@ -102,7 +95,7 @@ async def test_rules_5_to_7_the_runs_of_a_dead_node_come_back_as_lost(bench: Nod
     run_id, dead_id = await bench.run_now(held), await bench.run_now(once)
     await bench.endpoint.until_seen("/held")
     await bench.endpoint.until_seen("/once")
-    await all_called(bench, ticking, 1)
+    await bench.all_called(ticking, 1)
     lease_id = first.lease_id
     await first.kill()
     killed = bench.clock.monotonic()
@@ -125,7 +118,7 @@ async def test_rules_5_to_7_the_runs_of_a_dead_node_come_back_as_lost(bench: Nod
     ]
     (dead,) = await bench.history_of(dead_id)
     assert (dead["state"], dead["outcome"], dead["reason"]) == ("dead", "lost", "on_lease_lost")
-    await all_called(bench, ticking, 1)
+    await bench.all_called(ticking, 1)
     await bench.quiet(*ticking)
     await bench.check(*ticking, held, once, after_failure=True)
 

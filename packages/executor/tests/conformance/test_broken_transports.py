@@ -1,8 +1,11 @@
 """The suite catches each broken transport: a check that no break can fail would prove nothing."""
 
+import re
+
 import pytest
 
 import broken_transports as broken
+import endpoints
 from endpoints import TransportFactory
 from tocsin.executor.transport.port import NotStartedError
 from transport_suite import CHECKS
@@ -39,11 +42,24 @@ CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.TriesOneAddress, "the_next_address_is_tried_when_one_refuses"),
     (broken.WritesByTheLibrary, "nothing_is_added_to_the_request"),
     (broken.WritesByTheLibrary, "b54_the_request_line_is_the_stored_url"),
+    (broken.AsksWithoutTheDot, "b54_odd_host_names_are_asked_and_named_as_stored"),
+    (broken.TakesWhatCame, "b59_cut_answers_are_lost_connections"),
+    (broken.LosesSlots, "b60_timeouts_and_cancellations_free_their_slots"),
+    (broken.LeavesCancelledCalls, "b60_a_cancelled_call_leaves_no_socket"),
+    (broken.TakesOldTls, "b61_tls_1_0_is_refused"),
+    (broken.CallsTlsAConnection, "b61_plain_http_on_the_tls_port_is_a_tls_error"),
+    (broken.WantsAFarewell, "b61_an_end_without_farewell_spoils_no_whole_answer"),
+    (broken.ForgetsSockets, "b61_many_failures_leave_no_socket"),
 ]
+
+
+def test_each_check_of_a_case_is_failed_by_some_transport() -> None:
+    assert {check for check in CHECKS if re.match(r"b\d+_", check)} <= {check for _, check in CAUGHT_BY}
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
 @pytest.mark.parametrize(("make", "check"), CAUGHT_BY)
-async def test_broken_transport_is_caught(make: TransportFactory, check: str) -> None:
+async def test_broken_transport_is_caught(make: TransportFactory, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(endpoints, "PATIENCE", 1.0)
     with pytest.raises((AssertionError, NotStartedError)):
         await CHECKS[check](make)

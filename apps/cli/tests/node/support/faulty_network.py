@@ -36,7 +36,7 @@ class Network:
     """The way to `target`. `port` is where it begins, on 127.0.0.1.
 
     `trap`: bytes, and what is done with the line on which a client next sends them: once they were passed on,
-    or, if `before`, instead of passing them on.
+    or, if `before`, instead of passing them on. `lines`: those that are open.
     """
 
     target: tuple[str, int]
@@ -44,7 +44,7 @@ class Network:
     trap: tuple[bytes, Callable[[Line], None]] | None = None
     before: bool = False
     _server: asyncio.Server | None = None
-    _lines: set[Line] = field(default_factory=set)
+    lines: set[Line] = field(default_factory=set)
     _passing: asyncio.Event = field(default_factory=asyncio.Event)
     _tasks: "set[asyncio.Task[None]]" = field(default_factory=set)
 
@@ -88,7 +88,7 @@ class Network:
             raise
         line = Line(writer, back)
         line.release()
-        self._lines.add(line)
+        self.lines.add(line)
         pumps = [
             asyncio.create_task(self._requests(line, reader)),
             asyncio.create_task(self._answers(line, there)),
@@ -100,7 +100,7 @@ class Network:
                 pump.cancel()
             writer.transport.abort()
             back.transport.abort()
-            self._lines.discard(line)
+            self.lines.discard(line)
             await asyncio.gather(*pumps, return_exceptions=True)
 
     async def _requests(self, line: Line, source: asyncio.StreamReader) -> None:

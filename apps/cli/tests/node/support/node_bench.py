@@ -4,10 +4,10 @@ import asyncio
 import contextvars
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import asyncpg
@@ -30,7 +30,25 @@ from tocsin.common.telemetry.meter import MemoryMeter
 TTL = 2.0
 SECOND = timedelta(seconds=1)
 
+_RUNS_OF_SLOTS = """
+select task_id, slot, count(distinct run_id) as runs
+  from (select task_id, slot, run_id from pending where slot is not null
+        union all select task_id, slot, run_id from running where slot is not null
+        union all select task_id, slot, run_id from history where slot is not null and until_slot is null) every
+ group by task_id, slot
+"""
+
 _NODE: contextvars.ContextVar[str] = contextvars.ContextVar("node", default="")
+
+
+class WrongClock(SystemClock):
+    """A process whose wall clock is wrong by so many seconds."""
+
+    def __init__(self, seconds: float) -> None:
+        self._wrong_by = timedelta(seconds=seconds)
+
+    def now(self) -> datetime:
+        return super().now() + self._wrong_by
 
 
 class CrashPoints:
@@ -82,6 +100,13 @@ class Node:
     async def kill(self) -> None:
         self.fall()
         await asyncio.gather(self.running, return_exceptions=True)
+
+
+class Leased(Protocol):
+    """Whatever has a lease."""
+
+    @property
+    def lease_id(self) -> UUID: ...
 
 
 class NodeBench:
@@ -153,7 +178,7 @@ class NodeBench:
 
     # what a test makes
 
-    async def a_tenant(self, *, served_by: Node | None = None, max_in_flight: int = 1000) -> Tenant:
+    async def a_tenant(self, *, served_by: Leased | None = None, max_in_flight: int = 1000) -> Tenant:
         """A tenant; of a shard that `served_by` owns, if that is given."""
         wanted = None
         if served_by is not None:
@@ -271,6 +296,12 @@ class NodeBench:
                 raise AssertionError(f"never came true: {what} {explain()}")
             await asyncio.sleep(0.01)
 
+    async def all_called(self, tasks: Sequence[Task], times: int) -> None:
+        """So many more calls of each task."""
+        wanted = {task.name: len(self.endpoint.of(task.name)) + times for task in tasks}
+        for path, count in wanted.items():
+            await self.endpoint.until_seen(path, count)
+
     async def check(self, *tasks: Task, after_failure: bool = False, next_rows: int = 1) -> None:
         """Promises 1 to 3, of each of these tasks. Nothing of them may be under way when no failure is allowed for."""
         for task in tasks:
@@ -281,6 +312,20 @@ class NodeBench:
                 del calls[row["run_id"]]
             faults += call_faults(rows, calls, after_failure=after_failure)
             assert not faults, faults
+
+    async def check_slots(self) -> None:
+        """Promise 2, by the database's word and by the endpoint's; slots are whole seconds. And promise 6: nobody calls
+        with an older fence than was called with already."""
+        rows = await self.fetch(_RUNS_OF_SLOTS)
+        assert [row for row in rows if row["runs"] > 1] == []
+        assert all(row["slot"].microsecond == 0 for row in rows)
+        runs: dict[tuple[UUID, str], set[UUID]] = {}
+        fences: dict[UUID, int] = {}
+        for request in self.endpoint.seen:
+            runs.setdefault((request.task_id, request.scheduled_for), set()).add(request.run_id)
+            assert request.fence > fences.get(request.run_id, 0), f"called after somebody else: {request}"
+            fences[request.run_id] = request.fence
+        assert [found for found in runs.values() if len(found) > 1] == []
 
     async def quiet(self, *tasks: Task) -> None:
         """Pauses these tasks, and waits for the end of what runs."""

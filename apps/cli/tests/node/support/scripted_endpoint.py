@@ -29,10 +29,11 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """An answer: its status, and a header line of its own."""
+    """An answer: its status, a header line of its own, and its body."""
 
     status: int
     header: str = "X-Of: the test"
+    body: bytes = b""
 
 
 Answering = Callable[[Request], Awaitable[int | Said]]
@@ -112,7 +113,8 @@ class Endpoint:
             if answer is None:
                 return
             said = Said(answer) if isinstance(answer, int) else answer
-            writer.write(f"HTTP/1.1 {said.status} Said\r\n{said.header}\r\nContent-Length: 0\r\n\r\n".encode())
+            head = f"HTTP/1.1 {said.status} Said\r\n{said.header}\r\nContent-Length: {len(said.body)}\r\n\r\n"
+            writer.write(head.encode() + said.body)
             await writer.drain()
 
     async def _answer(self, request: Request, reader: asyncio.StreamReader) -> int | Said | None:

@@ -3,6 +3,9 @@
 import asyncio
 import random
 import ssl
+import warnings
+from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -12,6 +15,7 @@ from aiohttp.http import RawResponseMessage
 from yarl import URL
 
 from tocsin.common.clock import Clock
+from tocsin.common.store.rows import Outcome
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.transport.aiohttp_transport import AiohttpTransport, _Call
@@ -203,3 +207,90 @@ class BelievesEveryCertificate(AiohttpTransport):
         blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
         return super()._open(blind)
+
+
+class TakesOldTls(AiohttpTransport):
+    def _open(self, context: ssl.SSLContext) -> aiohttp.TCPConnector:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            context.minimum_version = ssl.TLSVersion.TLSv1
+        context.set_ciphers("ALL:@SECLEVEL=0")
+        return super()._open(context)
+
+
+class CallsTlsAConnection(AiohttpTransport):
+    """Tells no failure of TLS from one of TCP."""
+
+    async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        result = await super()._try(call, address, connect)
+        if isinstance(result, Failure) and result.outcome is Outcome.TLS_ERROR:
+            return replace(result, outcome=Outcome.CONNECT_ERROR)
+        return result
+
+
+class WantsAFarewell(AiohttpTransport):
+    """Takes a whole answer for a lost one where the connection ends after it."""
+
+    async def _body(self, protocol: ResponseHandler, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
+        body = await super()._body(protocol, content)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        if protocol.transport is None or protocol.transport.is_closing():
+            raise aiohttp.ClientPayloadError
+        return body
+
+
+class TakesWhatCame(AiohttpTransport):
+    """Takes the part of a body that came for the whole."""
+
+    async def _read(self, content: aiohttp.StreamReader) -> tuple[bytes, bool]:
+        body = b""
+        with suppress(aiohttp.ClientPayloadError):
+            while not content.at_eof():
+                body += await content.readany()
+        return body, False
+
+
+class AsksWithoutTheDot(AiohttpTransport):
+    """Looks a fully qualified name up as a relative one."""
+
+    async def _make(self, call: _Call, limit: asyncio.Timeout) -> Response | Failure:
+        target = call.request.target
+        call.request = call.request._replace(target=replace(target, host=target.host.rstrip(".")))
+        return await super()._make(call, limit)
+
+
+class LosesSlots(AiohttpTransport):
+    """Has so many slots, and gets one back only from a call that ends by itself."""
+
+    slots = 20
+
+    async def _exchange(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        self._slots = getattr(self, "_slots", asyncio.Semaphore(self.slots))
+        await self._slots.acquire()
+        result = await super()._exchange(call, address, connect)
+        self._slots.release()
+        return result
+
+
+class ForgetsSockets(AiohttpTransport):
+    """Asks first whether somebody listens, and leaves that connection as it is."""
+
+    async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        self._probes = getattr(self, "_probes", [])
+        self._probes.append(await asyncio.open_connection(address, call.request.target.port))
+        return await super()._try(call, address, connect)
+
+    async def close(self) -> None:
+        for _, writer in self._probes:
+            writer.transport.abort()
+        await super().close()
+
+
+class LeavesCancelledCalls(AiohttpTransport):
+    """Frees nothing where a call is cancelled."""
+
+    async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        self._left = getattr(self, "_left", [])
+        self._left.append(call)
+        return await self._exchange(call, address, connect)

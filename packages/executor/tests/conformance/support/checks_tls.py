@@ -134,7 +134,7 @@ async def b61_many_failures_leave_no_socket(make: TransportFactory) -> None:
     ):
         before = await sockets()
         url = endpoint.url(host="api.example", scheme="https")
-        for _ in range(4):
+        for _ in range(40):
             failures = await asyncio.gather(*(caller.failure(outgoing(url)) for _ in range(25)))
             assert all(failure.outcome is Outcome.TLS_ERROR for failure in failures)
         await endpoint.until_open(0)
