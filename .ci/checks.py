@@ -192,6 +192,7 @@ CHECKS: Sequence[Check] = (
         written("packages/common/tests/test_seeded.py", WARNING_TEST),
     ),
     Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
+    Check("faults", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "chaos", "property_tests/tests"), None),
     postgres(15),
     postgres(16),
     postgres(17),

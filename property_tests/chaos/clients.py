@@ -1,0 +1,95 @@
+"""A tenant that uses the API while everything breaks: run-nows, and tasks at one instant made under an idempotency key.
+
+What the API has promised (202, 201) is kept; what it refused or did not answer promises nothing, but must not be
+done twice either.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import aiohttp
+
+from property_tests.chaos.ledger import SlotKey
+from tocsin.api.timestamps import format_timestamp
+from tocsin.common.clock import Clock
+
+EVERY_SECONDS = 0.5
+AHEAD_SECONDS = 30
+"""How long before its instant a task is made: a request is repeated until then."""
+
+_ANSWER_SECONDS = aiohttp.ClientTimeout(total=5)
+_AGAIN_SECONDS = 1.0
+_MARGIN_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Promised:
+    """`runs`: run-nows answered 202. `slots`: of tasks answered 201. `answers` counts statuses, 0 for none."""
+
+    runs: list[UUID] = field(default_factory=list)
+    slots: dict[SlotKey, UUID] = field(default_factory=dict)
+    answers: Counter[int] = field(default_factory=Counter)
+
+
+class ApiTenant:
+    """`task_id` is one of its tasks, to be run now and again. `end`: no instant of a task is later (Unix seconds)."""
+
+    def __init__(self, base: str, key: str, tenant_id: UUID, task_id: UUID, url: str, clock: Clock, end: float) -> None:
+        self.promised = Promised()
+        self._base = base
+        self._key = key
+        self._tenant_id = tenant_id
+        self._task_id = task_id
+        self._url = url
+        self._clock = clock
+        self._end = end
+        self._making: set[asyncio.Task[None]] = set()
+
+    async def run(self) -> None:
+        """Until the last task that it may still make; what is under way is finished."""
+        headers = {"Authorization": f"Bearer {self._key}"}
+        async with aiohttp.ClientSession(
+            self._base, headers=headers, timeout=_ANSWER_SECONDS, trust_env=False
+        ) as session:
+            for number in itertools.count():
+                now = self._clock.now()
+                if now.timestamp() + AHEAD_SECONDS + 1 > self._end:
+                    break
+                making = asyncio.create_task(self._make(session, number))
+                self._making.add(making)
+                making.add_done_callback(self._making.discard)
+                await self._run_now(session)
+                await asyncio.sleep(EVERY_SECONDS)
+            await asyncio.gather(*self._making)
+
+    async def _run_now(self, session: aiohttp.ClientSession) -> None:
+        status, document = await self._ask(session, f"/v1/tasks/{self._task_id}/run-now", None, {})
+        if status == 202:
+            self.promised.runs.append(UUID(document["run_id"]))
+
+    async def _make(self, session: aiohttp.ClientSession, number: int) -> None:
+        """One task, asked for under one key until an answer says what became of it."""
+        at = (self._clock.now() + timedelta(seconds=AHEAD_SECONDS)).replace(microsecond=0)
+        document = {"name": f"made {number}", "schedule": {"at": format_timestamp(at)}, "request": {"url": self._url}}
+        while self._clock.now().timestamp() < at.timestamp() - _MARGIN_SECONDS:
+            status, made = await self._ask(session, "/v1/tasks", document, {"Idempotency-Key": f"made {number}"})
+            if status in (200, 201):
+                self.promised.slots[UUID(made["id"]), at.timestamp()] = self._tenant_id
+                return
+            await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _ask(
+        self, session: aiohttp.ClientSession, path: str, document: Any, headers: dict[str, str]
+    ) -> tuple[int, Any]:
+        with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+            async with session.post(path, json=document, headers=headers) as response:
+                self.promised.answers[response.status] += 1
+                return response.status, await response.json(content_type=None)
+        self.promised.answers[0] += 1
+        return 0, None

@@ -1,0 +1,138 @@
+"""Promises 6, 7, 8 and 10: what no process may do: call without a lease, take an outage for a death, call early, or
+exceed a cap."""
+
+from collections import defaultdict
+from uuid import UUID
+
+from property_tests.chaos.books import EXAMPLES, Books, Finding, counted
+from property_tests.chaos.judge_calls import COMMIT_SECONDS, extra_calls
+from property_tests.chaos.ledger import Row
+
+DEADLINE_SLACK = 1.0
+"""From the answer that asks for a retry to its commit."""
+
+TRUST_SLACK = 0.5
+"""Of the way from the check of the trust window to the endpoint's note of the call."""
+
+
+def trust_window(books: Books) -> list[Finding]:
+    """Seconds from a lease's last heartbeat, on the database's clock, to a call that it made."""
+    evidence = books.evidence
+    worst, examples = 0.0, []
+    window = evidence.ttl - evidence.margin
+    by_lease: dict[UUID, list[float]] = defaultdict(list)
+    for call in evidence.calls:
+        lease = books.lease_of.get((call.run_id, call.fence))
+        if lease is not None and lease in evidence.lives:
+            by_lease[lease].append(call.at)
+    for lease, instants in by_lease.items():
+        beats, n = evidence.lives[lease].beats, 0
+        for at in sorted(instants):
+            while n + 1 < len(beats) and beats[n + 1] <= at:
+                n += 1
+            since = at - beats[n]
+            worst = max(worst, since)
+            if since > window + TRUST_SLACK:
+                examples.append(f"lease {lease} called {since:.2f} s after its heartbeat")
+    what = "longest time from a lease's heartbeat to a call of it"
+    return [Finding(6, what, round(worst, 3), window + TRUST_SLACK, "s", examples=tuple(examples[:EXAMPLES]))]
+
+
+def outage_is_no_death(books: Books) -> list[Finding]:
+    evidence = books.evidence
+    expired = [
+        f"lease {life.lease_id}, pid {life.pid}"
+        for life in evidence.lives.values()
+        if life.expired is not None and not life.draining and (life.failed is None or life.failed[0] > life.expired)
+    ]
+    findings = [counted(7, "leases that ended while their process worked", expired)]
+    extra, _ = extra_calls(books)
+    for number, fault in enumerate(evidence.faults):
+        if fault.database:
+            findings.append(counted(7, f"{fault.name}: runs called again", extra.get(number, ()), number))
+    return findings
+
+
+def never_early(books: Books) -> list[Finding]:
+    """`due_at` is that of each attempt; a drifting clock may be early by what it drifts."""
+    lives = books.evidence.lives
+    early, worst, worst_allowed = [], 0.0, max((life.early for life in lives.values()), default=0.0)
+    for call in books.evidence.calls:
+        row = books.sent.get((call.run_id, call.fence))
+        if row is None or row.due_at is None:
+            continue
+        by = row.due_at - call.at
+        worst = max(worst, by)
+        life = None if row.lease_id is None else lives.get(row.lease_id)
+        if by > (0.0 if life is None else life.early):
+            early.append(f"run {call.run_id}, by {1000 * by:.3f} ms")
+    furthest = "earliest call, where the clock drifted"
+    return [
+        counted(8, "calls before their due instant", early),
+        Finding(8, furthest, round(1000 * worst, 3), round(1000 * worst_allowed, 3), "ms"),
+    ]
+
+
+def deadlines_kept(books: Books) -> list[Finding]:
+    """No attempt is due later than its task's deadline after the first. What a failure or an outage of the database has
+    put off is not judged."""
+    evidence = books.evidence
+    attempts: dict[UUID, list[Row]] = defaultdict(list)
+    for row in evidence.rows:
+        known = evidence.tasks.get(row.task_id)
+        if known is not None and known.deadline is not None and row.due_at is not None:
+            attempts[row.run_id].append(row)
+    late = []
+    for run_id, rows in attempts.items():
+        deadline = evidence.tasks[rows[0].task_id].deadline or 0.0
+        instants = sorted(row.due_at for row in rows if row.due_at is not None)
+        over = instants[-1] - instants[0] - deadline
+        number = evidence.fault_at(instants[-1])
+        excused = any(row.lost for row in rows) or (number is not None and evidence.faults[number].database)
+        if over > DEADLINE_SLACK and not excused:
+            late.append(f"run {run_id}, by {over:.1f} s, {len(rows)} attempts")
+    return [counted(8, "runs tried again after their deadline", late)]
+
+
+def isolated(books: Books) -> list[Finding]:
+    """Calls in flight at the endpoint, by live leases, against the cap; after a failure a ttl's time is allowed."""
+    evidence = books.evidence
+    allowed = [
+        (life.failed[0], life.failed[1] + evidence.ttl + COMMIT_SECONDS)
+        for life in evidence.lives.values()
+        if life.failed is not None
+    ]
+    findings = []
+    for tenant, cap in evidence.caps.items():
+        most, over = 0, []
+        for at, count in _in_flight(books, tenant):
+            if count > cap and any(since <= at <= until for since, until in allowed):
+                continue
+            most = max(most, count)
+            if count > cap:
+                over.append(f"{count} at {at:.3f}")
+        what = f"calls in flight of a tenant with a cap of {cap}"
+        findings.append(Finding(10, what, most, cap, "calls", examples=tuple(over[:EXAMPLES])))
+    return findings
+
+
+def _in_flight(books: Books, tenant: UUID) -> list[tuple[float, int]]:
+    """How many calls of a tenant are open at the endpoint, each time that this grows or shrinks. A call ends when it
+    is answered, when its connection does, or when its process failed."""
+    evidence = books.evidence
+    changes: list[tuple[float, int]] = []
+    for call in evidence.calls:
+        known = evidence.tasks.get(call.task_id)
+        if known is None or known.tenant_id != tenant:
+            continue
+        until = call.until
+        life = evidence.lives.get(books.lease_of.get((call.run_id, call.fence), call.run_id))
+        if life is not None and life.failed is not None:
+            until = min(until, max(call.at, life.failed[1]))
+        changes += [(call.at, 1), (until, -1)]
+    changes.sort()
+    counted, count = [], 0
+    for at, change in changes:
+        count += change
+        counted.append((at, count))
+    return counted

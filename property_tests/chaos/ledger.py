@@ -1,0 +1,161 @@
+"""What chaos is judged by: the endpoint's ledger, the database's, what was due, and who failed when.
+
+Instants are Unix seconds of the machine's wall clock. The endpoint and the database know nothing of each other.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from uuid import UUID
+
+from asyncpg.pgproto import pgproto
+
+Attempt = tuple[UUID, int]
+"""(run, fence)."""
+
+SlotKey = tuple[UUID, float]
+"""(task, slot)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request as the endpoint saw it: from its arrival to its answer, or to the end of its connection.
+
+    `scheduled` is its Tocsin-Scheduled-For; `until` is infinite where it was still open when the log was closed.
+    """
+
+    at: float
+    until: float
+    run_id: UUID
+    task_id: UUID
+    fence: int
+    scheduled: float
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One row of history. Of a skip, `slot` to `until_slot` are the slots without a run."""
+
+    run_id: UUID
+    task_id: UUID
+    fence: int
+    kind: str
+    due_at: float | None
+    slot: float | None
+    last_slot: float | None
+    until_slot: float | None
+    ended_at: float
+    state: str | None
+    outcome: str
+    sent: bool
+    stale: bool
+    lease_id: UUID | None
+
+    @property
+    def attempt(self) -> Attempt:
+        return self.run_id, self.fence
+
+    @property
+    def lost(self) -> bool:
+        return self.outcome == "lost"
+
+
+@dataclass(slots=True)
+class Life:
+    """One lease as it was watched. `beats`: its heartbeats on the database's clock, rising.
+
+    `failed`: between which instants its process stopped acting (killed, frozen, cut off); None while it did not.
+    `early`: by how many seconds the drift of its process's clock may let it start a call too early.
+    """
+
+    lease_id: UUID
+    pid: int
+    started: float
+    cell: str
+    beats: list[float] = field(default_factory=list)
+    failed: tuple[float, float] | None = None
+    expired: float | None = None
+    draining: bool = False
+    early: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Struck:
+    """A fault as it was done. `database`: it was of the database alone, so no executor may be taken for dead.
+
+    `outage`: seconds for which nothing could have been begun or written, the fault being the database's.
+    """
+
+    name: str
+    began: float
+    ended: float
+    detail: str
+    database: bool
+    outage: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of a task of the load. `judged`: its start delays count as the product's; not where a low cap or
+    a policy holds it back. `fails`: its endpoint never answers well, so its runs end dead. `deadline`: seconds after
+    its first due instant in which a run may be tried again."""
+
+    tenant_id: UUID
+    group: str
+    judged: bool = True
+    fails: bool = False
+    deadline: float | None = None
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All that the judge is given.
+
+    `expected`: every slot that was due, with its due instant. `tasks`: all tasks, those made through the API too.
+    `accepted`: runs that the API has promised (202). `caps`: calls in flight at most, by tenant. `terminal`: terminal
+    rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are pending or running at the end.
+    `reopened`: terminal runs seen to be pending or running. `doubled`: requests to make one task that made several.
+    """
+
+    expected: Mapping[SlotKey, float]
+    tasks: Mapping[UUID, Known]
+    calls: Sequence[Call]
+    rows: Sequence[Row]
+    lives: Mapping[UUID, Life]
+    faults: Sequence[Struck]
+    ttl: float
+    margin: float
+    accepted: Sequence[UUID] = ()
+    caps: Mapping[UUID, int] = field(default_factory=dict)
+    terminal: Sequence[tuple[Attempt, float, str, str]] = ()
+    left: int = 0
+    reopened: int = 0
+    doubled: int = 0
+
+    def fault_at(self, instant: float) -> int | None:
+        """The number of the fault in whose time an instant lies: from its beginning to that of the next one."""
+        found = None
+        for number, fault in enumerate(self.faults):
+            if fault.began <= instant:
+                found = number
+        return found
+
+
+def call_line(call: tuple[float, float, bytes, bytes, bytes, bytes]) -> bytes:
+    """A line of the endpoint's log: (at, until, run, task, fence, scheduled), the last four as they were sent."""
+    return b"%r %r %b %b %b %b\n" % call
+
+
+def read_calls(log: Path) -> Iterator[Call]:
+    """The endpoint's log.
+
+    Raises:
+        ValueError: a call without one of the headers, or with one that cannot be read.
+    """
+    with log.open() as lines:
+        for line in lines:
+            at, until, run_id, task_id, fence, scheduled = line.rstrip("\n").split(" ")
+            instant = datetime.fromisoformat(scheduled).timestamp()
+            run, task = pgproto.UUID(run_id), pgproto.UUID(task_id)  # equal to Python's, and hashed in C: here are many
+            yield Call(float(at), float(until), run, task, int(fence), instant)

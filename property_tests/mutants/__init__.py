@@ -1,0 +1,1 @@
+"""Broken twins of the guards, one module for each machine that must catch them."""

@@ -1,0 +1,40 @@
+"""All machines, each with the profile of one portion of a deep run and its share of the steps; and all broken twins."""
+
+from collections.abc import Sequence
+
+from property_tests.fairness import FairnessMachine
+from property_tests.hints import EarlyHintMachine, HintMachine
+from property_tests.idempotency import HttpIdempotencyMachine, IdempotencyMachine, PostgresIdempotencyMachine
+from property_tests.lease import LeaseMachine
+from property_tests.lifecycle import LifecycleMachine, PostgresLifecycleMachine
+from property_tests.machine import Machine, Profile
+from property_tests.moves import MoveMachine
+from property_tests.mutant import Mutant
+from property_tests.mutants import fairness, hints, idempotency, lease, lifecycle, moves, timing
+from property_tests.timing import TimingMachine
+
+MACHINES: dict[str, tuple[type[Machine], Profile, int]] = {
+    "LifecycleMachine": (LifecycleMachine, Profile(40, 60), 8),
+    "PostgresLifecycleMachine": (PostgresLifecycleMachine, Profile(10, 60), 2),
+    "LeaseMachine": (LeaseMachine, Profile(100, 50), 4),
+    "MoveMachine": (MoveMachine, Profile(50, 40), 3),
+    "FairnessMachine": (FairnessMachine, Profile(100, 50), 3),
+    "TimingMachine": (TimingMachine, Profile(200, 30), 3),
+    "IdempotencyMachine": (IdempotencyMachine, Profile(300, 15), 1),
+    "PostgresIdempotencyMachine": (PostgresIdempotencyMachine, Profile(20, 12), 1),
+    "HttpIdempotencyMachine": (HttpIdempotencyMachine, Profile(20, 12), 1),
+    "HintMachine": (HintMachine, Profile(60, 25), 2),
+    "EarlyHintMachine": (EarlyHintMachine, Profile(40, 15), 1),
+}
+
+NEEDS_POSTGRES = {"PostgresLifecycleMachine", "PostgresIdempotencyMachine", "HttpIdempotencyMachine"}
+
+MUTANTS: Sequence[Mutant] = (
+    *lifecycle.MUTANTS,
+    *lease.MUTANTS,
+    *moves.MUTANTS,
+    *fairness.MUTANTS,
+    *timing.MUTANTS,
+    *idempotency.MUTANTS,
+    *hints.MUTANTS,
+)

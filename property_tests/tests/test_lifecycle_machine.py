@@ -1,0 +1,18 @@
+"""The lifecycle machine for a minute; `python -m property_tests.deep` runs it for as long as you like."""
+
+from pathlib import Path
+
+from property_tests.lifecycle import LifecycleMachine, PostgresLifecycleMachine
+from property_tests.machine import Machine, Profile, play
+from property_tests.world.backends import Server
+
+
+def test_the_promises_hold_in_memory() -> None:
+    before = Machine.steps["LifecycleMachine"]
+    play(LifecycleMachine, Profile(25, 50), 1)
+    assert Machine.steps["LifecycleMachine"] - before > 500
+
+
+def test_the_promises_hold_on_postgres(open_tmp_path: Path) -> None:
+    with Server.running(open_tmp_path / "worlds"):
+        play(PostgresLifecycleMachine, Profile(5, 40), 1)

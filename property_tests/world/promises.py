@@ -1,0 +1,179 @@
+"""The promises as code over the two ledgers. Each function names the number of the promise it holds."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import pairwise
+from typing import Any
+from uuid import UUID
+
+from property_tests.world.tables import Row, Tables, TaskRows
+from tocsin.common.ids import planted_at
+from tocsin.common.states import RunState
+
+TERMINAL = {state for state in RunState if state.terminal}
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """One account of slots: a run (`first` = `until`) or a recorded skip. `last`: the slot accounted for before it."""
+
+    first: datetime
+    until: datetime
+    last: datetime | None
+    count: int
+    exact: bool
+
+
+def links_of(rows: TaskRows) -> list[Link]:
+    """A task's accounts in order of their slots; every row of one run tells of the same slot."""
+    links: dict[tuple[UUID, datetime], Link] = {}
+    for row in (*rows.pending, *rows.running, *rows.history):
+        if row["slot"] is None or row.get("stale"):
+            continue
+        until = row.get("until_slot") or row["slot"]
+        skipped = row.get("state") == RunState.SKIPPED
+        count = (row.get("skip_count") or 1) if skipped else 1
+        exact = bool(row.get("skip_exact", True)) or not skipped
+        links[row["run_id"], row["slot"]] = Link(row["slot"], until, row["last_slot"], count, exact)
+    return sorted(links.values(), key=lambda link: link.first)
+
+
+def promise_1_every_slot_is_accounted_for(rows: TaskRows, state: str) -> None:
+    """The chain of a task has no gap, and a task that is not deleted or ended has one next row."""
+    for before, after in pairwise(links_of(rows)):
+        assert after.last == before.until, f"promise 1: a gap or a repeat in the chain: {before}, then {after}"
+    found = sum(1 for row in rows.pending if row["kind"] == "next")
+    wanted = 0 if state == "deleted" else 1
+    assert found == wanted, f"promise 1: {found} next rows of a task that is {state}"
+
+
+def promise_1_an_undisturbed_schedule_is_walked(rows: TaskRows, period: float) -> None:
+    """Of a task that nobody edited or paused the slots follow each other by the period, counts of skips included."""
+    links = links_of(rows)
+    for link in links:
+        spanned = (link.until - link.first).total_seconds() / period + 1
+        assert link.count == spanned or not link.exact, f"promise 1: a skip of {spanned} slots counts {link.count}"
+    for before, after in pairwise(links):
+        step = (after.first - before.until).total_seconds()
+        assert step == period, f"promise 1: {step} seconds between {before.until} and {after.first}"
+
+
+def promise_1_a_run_has_its_attempts(tables: Tables, attempts: Mapping[UUID, int]) -> None:
+    """Losses and put-backs spend none: a run ends for its attempts after that many answers, neither more nor fewer."""
+    spent: Counter[UUID] = Counter()
+    for row in tables.history:
+        if row["outcome"] not in ("lost", "skipped") and not row["stale"]:
+            spent[row["run_id"]] += 1
+    for row in tables.history:
+        if (most := attempts.get(row["task_id"])) is None or row["stale"]:
+            continue
+        had = spent[row["run_id"]]
+        assert had <= most, f"promise 1: {had} attempts of {row['run_id']}, which may have {most}"
+        ended = row["reason"] == "max_attempts"
+        assert not ended or had == most, f"promise 1: {row['run_id']} ended after {had} attempts of {most}"
+
+
+def promise_2_one_run_per_slot(rows: TaskRows) -> None:
+    runs: defaultdict[datetime, set[UUID]] = defaultdict(set)
+    for row in (*rows.pending, *rows.running, *rows.history):
+        if row["slot"] is not None and row["kind"] != "backfill":
+            runs[row["slot"]].add(row["run_id"])
+    twice = {slot: ids for slot, ids in runs.items() if len(ids) > 1}
+    assert not twice, f"promise 2: slots with more than one run: {twice}"
+
+
+def promise_2_a_run_is_in_one_place(tables: Tables) -> None:
+    places = Counter(row["run_id"] for row in (*tables.pending, *tables.running))
+    places.update({row["run_id"] for row in tables.history if row["state"] in TERMINAL and not row["stale"]})
+    twice = [run_id for run_id, count in places.items() if count > 1]
+    assert not twice, f"promise 2: runs that are in two places at once: {twice}"
+
+
+def promise_3_every_call_is_a_recorded_attempt(
+    tables: Tables, seen: Mapping[UUID, int], allowed: Mapping[UUID, int], *, at_rest: bool
+) -> None:
+    """Calls that the endpoint saw beyond the attempts recorded of a run are at most those that its processes had in
+    flight when they failed; at rest, all that failed is recorded as lost, and none is without a record."""
+    answered: Counter[UUID] = Counter()
+    lost: Counter[UUID] = Counter()
+    for row in tables.history:
+        if row["sent"] and not row["stale"]:
+            (lost if row["outcome"] == "lost" else answered)[row["run_id"]] += 1
+    in_flight = Counter(row["run_id"] for row in tables.running)
+    for run_id in seen.keys() | answered.keys():
+        calls, recorded = seen.get(run_id, 0), answered[run_id]
+        assert calls >= recorded, f"promise 3: {recorded} attempts of {run_id} are recorded as sent, and {calls} seen"
+        most = recorded + allowed.get(run_id, 0) + in_flight[run_id]
+        assert calls <= most, f"promise 3: {calls} calls of {run_id}, and {most} allowed"
+        if at_rest:
+            written = recorded + lost[run_id]
+            assert calls <= written, f"promise 3: {calls} calls of {run_id}, and {written} attempts recorded"
+
+
+def promise_4_fences_only_grow(before: Tables, after: Tables) -> None:
+    fences = {row["run_id"]: row["fence"] for row in (*before.pending, *before.running)}
+    for row in (*after.pending, *after.running):
+        had = fences.get(row["run_id"], row["fence"])
+        assert row["fence"] >= had, f"promise 4: the fence of {row['run_id']} fell from {had} to {row['fence']}"
+
+
+def promise_5_terminal_is_final(before: Tables, after: Tables) -> None:
+    """No row of history changes or goes, and no run ends twice."""
+    now = {_key(row): row for row in after.history}
+    for row in before.history:
+        same = now.get(_key(row))
+        assert same is not None, f"promise 5: a row of history is gone: {dict(row)}"
+        assert dict(same) == dict(row), f"promise 5: a row of history has changed: {dict(row)}, {dict(same)}"
+    ends = Counter(row["run_id"] for row in after.history if row["state"] in TERMINAL and not row["stale"])
+    twice = [run_id for run_id, count in ends.items() if count > 1]
+    assert not twice, f"promise 5: runs that ended twice: {twice}"
+
+
+def _key(row: Row) -> tuple[Any, ...]:
+    return (row["run_id"], row["fence"], row["ended_at"])
+
+
+def promise_8_runs_bear_the_databases_time(tables: Tables, latest: datetime) -> None:
+    """A run's id says when it was planted, and its deadline counts from there: no worker's wall clock goes into it."""
+    for row in tables.pending:
+        planted = planted_at(row["run_id"])
+        assert planted <= latest, f"promise 8: {row['run_id']} was planted at {planted}, and it is {latest}"
+
+
+def promise_10_no_tenant_exceeds_its_cap(tables: Tables) -> None:
+    live = {lease_id for lease_id, expired_at in tables.leases.items() if expired_at is None}
+    held = Counter(row["tenant_id"] for row in tables.running if row["lease_id"] in live)
+    for tenant_id, count in held.items():
+        cap = tables.caps[tenant_id]
+        assert count <= cap, f"promise 10: live leases hold {count} runs of a tenant that may have {cap}"
+
+
+def promise_12_rows_stay_with_their_tenant(tables: Tables) -> None:
+    for row in (*tables.pending, *tables.running, *tables.history):
+        owner = tables.tasks[row["task_id"]]["tenant_id"]
+        assert row["tenant_id"] == owner, f"promise 12: a row of {owner}'s task names tenant {row['tenant_id']}"
+
+
+def at_rest_nothing_due_is_left(tables: Tables, late: datetime) -> None:
+    """Promise 1, at quiescence: what was due has ended, and nobody holds a run."""
+    waiting = [dict(row) for row in tables.pending if _instant(row["due_at"], late) and row["due_at"] < late]
+    assert not waiting, f"promise 1: due and not begun: {waiting}"
+    held = [dict(row) for row in tables.running if row["due_at"] < late]
+    assert not held, f"promise 1: held by nobody who ends it: {held}"
+
+
+def _instant(value: datetime, like: datetime) -> bool:
+    """PostgreSQL's infinity comes without a zone."""
+    return value.tzinfo is not None and value.year < like.year + 1000
+
+
+def newly_expired(before: Tables, after: Tables) -> set[UUID]:
+    ended = {lease_id for lease_id, at in after.leases.items() if at is not None}
+    return {lease_id for lease_id, at in before.leases.items() if at is None and lease_id in ended}
+
+
+def held_by(tables: Tables, lease_ids: Iterable[UUID]) -> Sequence[UUID]:
+    wanted = set(lease_ids)
+    return [row["run_id"] for row in tables.running if row["lease_id"] in wanted]

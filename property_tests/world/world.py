@@ -1,0 +1,270 @@
+"""The world: processes over one database, tenants' writes, an endpoint, and a look at both ledgers after each step."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+from property_tests.world import promises
+from property_tests.world.backends import Backend
+from property_tests.world.clocks import ProcessClock, WorldTime
+from property_tests.world.endpoint import Answer, Call, Endpoint
+from property_tests.world.loop import ProcessLoop
+from property_tests.world.process import SERVICES, Died, Process
+from property_tests.world.tables import Tables
+from property_tests.world.wire import Wire, WiredStore
+from tocsin.common import crashpoints
+from tocsin.common.errors import StoreUnavailableError, TocsinError
+from tocsin.common.ids import Ids, shard_of
+from tocsin.common.models import CallSpec, EverySchedule, OnLeaseLost, PlanSpec, RetrySpec
+from tocsin.common.store.rows import Task
+from tocsin.common.store.tenants import Tenant
+from tocsin.common.tasks import NewTask, Tasks
+from tocsin.executor.transport.port import OutgoingRequest
+
+SIGNED_WITH = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQh"
+TTL = 10.0
+
+
+class World:
+    """Everything happens in `active`'s name: at a crash point it is that process which dies."""
+
+    def __init__(self, backend: Callable[[WorldTime], Backend]) -> None:
+        self.time = WorldTime()
+        self.backend = backend(self.time)
+        self.endpoint = Endpoint()
+        self.processes: list[Process] = []
+        self.active: Process | None = None
+        self.killed: Process | None = None
+        self.allowed: Counter[UUID] = Counter()
+        self.broken: list[str] = []
+        """What was seen where an exception would be taken for a fault of the call."""
+        self.api = ProcessLoop(self.time)
+        self.wire = Wire()
+        clock = ProcessClock(self.time, 0.0, 5.0)
+        self.ids = Ids(clock, random.Random(7))
+        self._store = WiredStore(self.backend.store(None), self.wire)
+        self.tasks = Tasks(self._store.tasks, self.ids, self._woken)
+        self.api_point: str | None = None
+        self._writing: asyncio.Task[Any] | None = None
+        self.deaf = False
+        self._before: Tables | None = None
+        crashpoints.set_handler(self._reached)
+        self.write(self._store.open())
+
+    def close(self) -> None:
+        self.resume_write()
+        crashpoints.set_handler(None)
+        for process in self.processes:
+            process.close()
+        self.api.run_until_complete(self._store.close())
+        self.api.close()
+        self.backend.close()
+
+    # the tenants' side
+
+    def write(self, action: Awaitable[Any]) -> Any:
+        """One request to the API: its result, or the error with which it was refused. A crash of the API is one.
+
+        None where it waits within its transaction; the next write lets it go on first.
+        """
+
+        async def request() -> Any:
+            return await action
+
+        self.resume_write()
+        self._writing = self.api.create_task(request())
+        return self._go_on_writing()
+
+    def resume_write(self) -> None:
+        """Lets a write go on that waits within its transaction."""
+        if self.wire.held is not None:
+            self.wire.held.set_result(None)
+            self.wire.held = None
+            self._go_on_writing()
+
+    def _go_on_writing(self) -> Any:
+        task, self.active = self._writing, None
+        assert task is not None
+        self.api.settle(lambda: self.wire.under_way > 0 and self.wire.held is None)
+        if self.wire.held is not None:
+            return None
+        assert task.done(), "a write does not come to its end"
+        error = task.exception()
+        if error is None:
+            return task.result()
+        if isinstance(error, TocsinError | StoreUnavailableError | Died):
+            return error
+        raise error
+
+    def a_tenant(self, cap: int) -> Tenant:
+        tenant_id = self.ids.new()
+        tenant = Tenant(tenant_id, f"tenant {tenant_id}", shard_of(tenant_id), 1.0, cap, None)
+        self.write(self._store.tenants.insert(tenant, [SIGNED_WITH]))
+        return tenant
+
+    def set_cap(self, tenant_id: UUID, cap: int) -> None:
+        self.write(self._store.tenants.set_limits(tenant_id, lambda tenant: replace(tenant, max_in_flight=cap)))
+
+    def a_task(
+        self, tenant: Tenant, period: int, attempts: int, fails: bool, on_lease_lost: OnLeaseLost, **plan: Any
+    ) -> UUID | None:
+        retry = RetrySpec(max_attempts=attempts, base_seconds=1.0, cap_seconds=4.0)
+        call = CallSpec(url=_url("fails" if fails else "ok"), retry=retry, on_lease_lost=on_lease_lost)
+
+        def planned(now: datetime) -> PlanSpec:
+            return PlanSpec(schedule=_every(period, now), **plan)
+
+        created = self.write(self.tasks.create(tenant.id, NewTask("task", planned, call, None)))
+        return getattr(created, "task_id", None)
+
+    def edit_period(self, tenant_id: UUID, task_id: UUID, period: int) -> None:
+        def change(old: Task, now: datetime) -> Task:
+            return replace(old, plan=old.plan.model_copy(update={"schedule": _every(period, now)}))
+
+        self.write(self.tasks.edit(tenant_id, task_id, change))
+
+    def edit_url(self, tenant_id: UUID, task_id: UUID, path: str) -> None:
+        def change(old: Task, _now: datetime) -> Task:
+            return replace(old, call=old.call.model_copy(update={"url": _url(path)}))
+
+        self.write(self.tasks.edit(tenant_id, task_id, change))
+
+    def _woken(self, tenant_id: UUID, priority: int) -> None:
+        for process in self.processes:
+            if process.owner is not None and process.able and not self.deaf:
+                process.owner._queues_changed([(tenant_id, priority)])
+
+    # the executors' side
+
+    def a_process(self, skew: float = 0.0) -> Process:
+        process = Process(self, f"process {len(self.processes) + 1}", skew)
+        self.processes.append(process)
+        process.live()
+        return process
+
+    @property
+    def able(self) -> list[Process]:
+        return [process for process in self.processes if process.able]
+
+    def call_started(
+        self, process: Process, lease_id: UUID, request: OutgoingRequest, future: "asyncio.Future[Answer]"
+    ) -> Call:
+        """The first byte leaves: promises 6 and 8 hold at this instant, by what the database says."""
+        run_id = UUID(dict(request.headers)["webhook-id"])
+        call = Call(
+            run_id, request.target.path_and_query, process.name, lease_id, self.time.seconds,
+            self.time.database_now(), future=future,
+        )  # fmt: skip
+        lives, due_at = self.backend.at_start(lease_id, run_id)
+        if not lives:
+            self.broken.append(f"promise 6: {process.name} starts a call though its lease {lease_id} has ended")
+        if due_at is not None and due_at > self.time.undisturbed_now() + _TICKS:
+            self.broken.append(f"promise 8: {run_id} is called before it is due")
+        self.endpoint.calls.append(call)
+        return call
+
+    def answer(self, call: Call, answer: Answer) -> None:
+        """The endpoint's answer; a process that is dead or frozen does not hear it now."""
+        call.answered = True
+        process = next(each for each in self.processes if each.name == call.process)
+        if not process.dead:
+            process.answer(call, answer)
+            process.turn()
+
+    def _reached(self, point: str) -> None:
+        process = self.active
+        if process is None:
+            if self.api_point == point:
+                self.api_point = None
+                raise Died(point)
+            return
+        error = process.armed.pop(point, None)
+        if error is not None:
+            if issubclass(error, Died):
+                self.killed = process
+                process.wire.cut_off = True
+            raise error(point)
+
+    # time, and what everybody does in it
+
+    def advance(self, seconds: float) -> None:
+        self.time.advance(seconds)
+        self.backend.moved(self.time.database_now())
+        for process in self.able:
+            process.turn()
+
+    def step_database(self, seconds: float) -> None:
+        self.time.step_database(seconds)
+        self.backend.moved(self.time.database_now())
+
+    def round(self) -> None:
+        """Every process that can does one round of everything."""
+        for process in self.able:
+            process.live()
+            for service in SERVICES:
+                process.step(service)
+            process.turn()
+
+    def go_on(self, seconds: float, every: float) -> None:
+        """Everybody at work, and an endpoint that answers at once."""
+        end = self.time.seconds + seconds
+        while self.time.seconds < end:
+            self.advance(every)
+            self.round()
+            while self.answer_all():
+                for process in self.able:
+                    process.step("begin")
+                self.advance(0.001)  # a row of this instant is due a moment later on a process's clock
+            self.look()
+
+    def answer_all(self) -> int:
+        """Every endpoint answers at once, as its path says; how many calls were open."""
+        calls = self.endpoint.open_calls()
+        for call in calls:
+            self.answer(call, Answer.ERROR if call.url == "/fails" else Answer.OK)
+        return len(calls)
+
+    # the two ledgers
+
+    def look(self, *, at_rest: bool = False) -> Tables:
+        """Every promise that holds at all times."""
+        assert not self.broken, self.broken[0]
+        tables, before = self.backend.tables(), self._before
+        if before is not None:
+            ended = promises.newly_expired(before, tables)
+            self.allowed.update(promises.held_by(before, ended))
+            self.allowed.update(set(promises.held_by(tables, ended)) - set(promises.held_by(before, ended)))
+            promises.promise_4_fences_only_grow(before, tables)
+            promises.promise_5_terminal_is_final(before, tables)
+        self._before = tables
+        promises.promise_2_a_run_is_in_one_place(tables)
+        seen = Counter(call.run_id for call in self.endpoint.calls)
+        promises.promise_3_every_call_is_a_recorded_attempt(tables, seen, self.allowed, at_rest=at_rest)
+        promises.promise_8_runs_bear_the_databases_time(tables, self.time.undisturbed_now() + _ID_STEP)
+        promises.promise_10_no_tenant_exceeds_its_cap(tables)
+        promises.promise_12_rows_stay_with_their_tenant(tables)
+        for task_id, task in tables.tasks.items():
+            rows = tables.of_task(task_id)
+            promises.promise_2_one_run_per_slot(rows)
+            promises.promise_1_every_slot_is_accounted_for(rows, task["state"])
+        return tables
+
+
+_TICKS = timedelta(milliseconds=50)
+"""How far a database whose clock stands counts on, microsecond by microsecond, so that no two rows end at once."""
+
+_ID_STEP = timedelta(seconds=1)
+"""Ids made within a millisecond count on into the next ones."""
+
+
+def _every(period: int, now: datetime) -> EverySchedule:
+    return EverySchedule(every_seconds=period, anchor=now.replace(microsecond=0))
+
+
+def _url(path: str) -> str:
+    return f"http://endpoint.example/{path}"
