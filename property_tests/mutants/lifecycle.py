@@ -13,7 +13,6 @@ from tocsin.common.ids import Ids
 from tocsin.common.store.memory.runs import MemoryRuns
 from tocsin.common.store.rows import Begun
 from tocsin.engine import owner, ownership
-from tocsin.engine.begin import Beginner
 from tocsin.engine.give_back import GiveBack
 from tocsin.executor import pool
 from tocsin.executor.classify import classify
@@ -25,12 +24,6 @@ USUAL = Profile(20, 60)
 
 async def _nothing(*_: object, **__: object) -> dict[str, int]:
     return {}
-
-
-def lost_begin_is_not_adopted(patch: Patch) -> None:
-    """What a begin of unknown outcome began is neither called nor put back."""
-    patch.setattr(Beginner, "_resolve", _nothing)
-    patch.setattr(GiveBack, "_net", _nothing)
 
 
 def gives_back_at_take_over_alone(patch: Patch) -> None:
@@ -99,7 +92,6 @@ def ids_are_of_the_workers_clock(patch: Patch) -> None:
 
 
 MUTANTS: Sequence[Mutant] = (
-    Mutant("a lost begin is not adopted", 1, LifecycleMachine, lost_begin_is_not_adopted, Profile(25, 60), seed=6),
     Mutant("giving back is an event", 1, LifecycleMachine, gives_back_at_take_over_alone, USUAL),
     Mutant("results are not kept in an outage", 3, LifecycleMachine, results_are_not_kept, USUAL),
     Mutant("an edit does not look at its delete", 1, LifecycleMachine, deletes_without_a_look, USUAL),

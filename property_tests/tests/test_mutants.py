@@ -20,6 +20,6 @@ def server(open_tmp_path: Path) -> Iterator[Server]:
 def test_a_mutant_is_caught(mutant: Mutant, request: pytest.FixtureRequest) -> None:
     if mutant.machine.__name__ in NEEDS_POSTGRES:
         request.getfixturevalue("server")
-    caught = hunt(mutant, mutant.seed)
+    caught = hunt(mutant)
     assert caught is not None, f"{mutant.machine.__name__} does not notice that {mutant.name}"
     assert caught.found.startswith("promise"), caught.found
