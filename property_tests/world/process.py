@@ -178,6 +178,10 @@ class Process:
         self.dead = True
         self.wire.cut_off = True
         self.wire.faults.clear()
+        self._end_tasks()
+        self.owner = None
+
+    def _end_tasks(self) -> None:
         while tasks := asyncio.all_tasks(self.loop):
             for task in tasks:
                 task.cancel()
@@ -185,7 +189,6 @@ class Process:
             for task in tasks:
                 if task.done() and not task.cancelled():
                     task.exception()
-        self.owner = None
 
     def late_commit(self) -> None:
         """What was under way when it died takes effect."""
@@ -195,8 +198,10 @@ class Process:
 
     def close(self) -> None:
         self.die()
+        self._end_tasks()  # what was begun after its death, too
         if self._store is not None:
             self.loop.run_until_complete(self._store.close())
+        self._end_tasks()
         self.loop.close()
 
     # how it is run

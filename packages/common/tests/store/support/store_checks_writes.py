@@ -353,9 +353,9 @@ async def check_writes_on_a_task_wait_for_each_other(bench: Bench) -> None:
     async def rename() -> None:
         await bench.tasks.edit(task.tenant_id, task.id, lambda task, _: replace(task, name=task.name + "x"))
 
-    await asyncio.gather(*(rename() for _ in range(5)))
+    await asyncio.gather(*(rename() for _ in range(30)))  # that many, so that without a lock some do meet
     renamed = await the_task(bench, task.id)
-    assert (renamed.name, renamed.version) == ("taskxxxxx", 6)
+    assert (renamed.name, renamed.version) == ("task" + 30 * "x", 31)
 
 
 async def check_the_greatest_slot_is_found_in_every_table(bench: Bench) -> None:
