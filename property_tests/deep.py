@@ -1,17 +1,15 @@
 """`python -m property_tests.deep`: every machine for as many steps as are asked for, from a seed.
 
-A machine that is broken prints the smallest program that breaks it, as a script. The report says how many steps and
-examples each machine made.
+A machine that is broken prints the smallest program that breaks it, as a script for `property_tests.replay`. The report
+says how many steps and examples each machine made.
 """
 
 import argparse
 import json
 import sys
-import tempfile
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -19,8 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from property_tests.machine import Machine, Profile, play
-from property_tests.registry import MACHINES, NEEDS_POSTGRES
-from property_tests.world.backends import Server
+from property_tests.registry import MACHINES, servers_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     chosen = {name: MACHINES[name] for name in options.machine or MACHINES}
     weight = sum(share for _, _, share in chosen.values())
     played = []
-    with ExitStack() as stack:
-        if NEEDS_POSTGRES & chosen.keys():
-            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tocsin-worlds-")))
-            folder.chmod(0o755)  # as root, the server runs as nobody
-            stack.enter_context(Server.running(folder / "postgres"))
+    with servers_of(chosen):
         for name, (machine, profile, share) in chosen.items():
             print(f"{name} ...", flush=True)
             played.append(play_deep(name, machine, profile, options.steps * share // weight, options.seed))

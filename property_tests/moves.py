@@ -92,12 +92,16 @@ class MoveMachine(Machine):
         k=st.integers(0, 3),
         lanes=st.lists(st.sampled_from(LANES), max_size=3),
         youngest_first=st.booleans(),
+        crowded=st.booleans(),
     )
-    def begin_the_day(self, tenant: int, k: int, lanes: list[int], youngest_first: bool) -> None:
-        """With calls in flight, and a tenant on shards of its own: the random rules alone come there too seldom."""
+    def begin_the_day(self, tenant: int, k: int, lanes: list[int], youngest_first: bool, crowded: bool) -> None:
+        """With calls in flight, and a tenant on shards of its own: the random rules alone come there too seldom.
+        `crowded`: its new owners have more to begin than they may, while the old one's calls go on."""
         self.runs_wait(tenant, lanes, 1)
         if k:
             self.promote(tenant, k, True, youngest_first)
+        if k and crowded:
+            self.more_waits_than_may_begin(2, Priority.NORMAL)
 
     # --- work ---------------------------------------------------------------------------------------------------
 

@@ -10,28 +10,25 @@ from functools import partial
 from typing import Any
 from uuid import UUID
 
-from tocsin.common.calls import Listener, Order
+from property_tests.stepping import NoWakeUps, OpenCalls, completion_of
+from property_tests.supervising import ZONE_DATA, a_supervisor, by_cell
+from tocsin.common.calls import Listener
 from tocsin.common.clock import DatabaseClock, ManualClock
 from tocsin.common.crashpoints import reach
 from tocsin.common.errors import LeaseLostError, OutcomeUnknownError, StoreUnavailableError
 from tocsin.common.ids import Ids
-from tocsin.common.states import RunState
 from tocsin.common.store.memory.database import MemoryDatabase
 from tocsin.common.store.memory.leases import MemoryLeases
 from tocsin.common.store.memory.runs import MemoryRuns
 from tocsin.common.store.memory.store import MemoryStore
-from tocsin.common.store.rows import Backend, BeginItem, BeginResult, Begun, Completion, Outcome, returned
+from tocsin.common.store.rows import Backend, BeginItem, BeginResult, Begun, returned
 from tocsin.common.store.tenants import Process
-from tocsin.common.tasks import Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.engine.lease import REMOVE_AFTER, Lease
 from tocsin.engine.owner import Owner, OwnerConfig
-from tocsin.engine.supervisor import Supervisor
-from tocsin.engine.zone_data import ZoneDataConfig, ZoneDataUpgrade
 
 START = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 EVERY = 1.25
-ZONE_DATA = "2026a"
 SPINS = 80
 """Turns of the loop that end whatever waits for nothing but turns."""
 
@@ -42,42 +39,6 @@ acting: ContextVar["Host | None"] = ContextVar("acting", default=None)
 
 class CrashedError(BaseException):
     """The process ends here: nothing of it may catch this."""
-
-
-class QuietWakeUps:
-    """Nobody is woken: what a wake-up would bring sooner, rounds bring."""
-
-    def start(self, *_: object) -> None:
-        """Nothing listens."""
-
-    async def stop(self) -> None:
-        """Nothing listened."""
-
-
-class HeldCalls:
-    """The calls of one executor; the machine ends them."""
-
-    def __init__(self) -> None:
-        self.open: list[Begun] = []
-        self.back: list[Begun] = []
-
-    def submit(self, order: Order) -> None:
-        self.open.append(order.run)
-
-    def put_back(self, run: Begun) -> None:
-        self.back.append(run)
-
-    def abort(self, run_id: UUID) -> None:
-        """Nothing is cancelled here."""
-
-    def backlog(self) -> int:
-        return 0
-
-    async def drained(self) -> None:
-        """The machine waits itself."""
-
-    async def close(self) -> None:
-        """Nothing is open."""
 
 
 class SlowRuns(MemoryRuns):
@@ -164,14 +125,14 @@ class Host:
         self.runs = SlowRuns(self)
         self.store.runs = self.runs
         self.store.leases = EndingLeases(self)
-        self.calls = HeldCalls()
+        self.calls = OpenCalls()
         self.generation = generation
         self.process = Process("node", f"boot {number}", "pid:1", number, 1.0)
         self.owner = Owner(
             self.store,
             self.lease_id,
             self.process,
-            QuietWakeUps(),
+            NoWakeUps(),
             self._make_calls,
             town.clock,
             random.Random(number),
@@ -180,7 +141,7 @@ class Host:
         )
         self._services = {service.name: service._run_once for service in self.owner._services}
 
-    def _make_calls(self, _lease: Lease, _listener: Listener, _clock: DatabaseClock) -> HeldCalls:
+    def _make_calls(self, _lease: Lease, _listener: Listener, _clock: DatabaseClock) -> OpenCalls:
         return self.calls
 
     @property
@@ -206,26 +167,10 @@ class Host:
 
     async def end_call(self, run: Begun, *, fails: bool = False) -> None:
         """The answer of a call, committed, and the owner told of it."""
-        self.calls.open.remove(run)
+        del self.calls.orders[run.run_id]
         now = self.town.clock.now()
         retry_at = now + timedelta(seconds=2) if fails else None
-        completion = Completion(
-            run_id=run.run_id,
-            fence=run.fence,
-            ended_at=now,
-            outcome=Outcome.HTTP_ERROR if fails else Outcome.SUCCESS,
-            sent=True,
-            state=None if fails else RunState.SUCCEEDED,
-            tenant_id=run.tenant_id,
-            task_id=run.task_id,
-            kind=run.kind,
-            slot=run.slot,
-            last_slot=run.last_slot,
-            due_at=run.due_at,
-            losses=run.losses,
-            retry_at=retry_at,
-        )
-        await self.runs.complete(self.lease_id, [completion])
+        await self.runs.complete(self.lease_id, [completion_of(run, now, retry_at)])
         self.owner.landed(run, returned(run, due_at=retry_at) if retry_at is not None else None)
 
     async def drain(self) -> None:
@@ -244,7 +189,8 @@ class Host:
 
     def die(self) -> None:
         self.dead = True
-        self.calls.open, self.calls.back = [], []
+        self.calls.orders.clear()
+        self.calls.back.clear()
         for task in self.under_way.values():
             task.cancel()
 
@@ -268,19 +214,12 @@ class Town:
         self.new_supervisor()
 
     def new_supervisor(self) -> None:
-        """Nothing of the last one is left but what the database holds."""
-        tasks = Tasks(self.store.tasks, self.ids, lambda _tenant, _priority: None)
-        zone_data = ZoneDataUpgrade(self.store.next_rows, tasks, ZoneDataConfig(ZONE_DATA))
-        self.supervisor = Supervisor(self.store, self, self.clock, MemoryMeter(), zone_data)
+        self.supervisor = a_supervisor(self.store, self, self.ids, self.clock)
 
     # what the Supervisor asks of the cells
 
     async def running(self) -> dict[str, list[str]]:
-        found: dict[str, list[str]] = {}
-        for host in self.hosts:
-            if not host.dead and not host.draining:
-                found.setdefault(host.cell, []).append(host.name)
-        return found
+        return by_cell(host for host in self.hosts if not host.dead and not host.draining)
 
     async def start(self, cell: str, generation: int) -> str:
         self.started["hosts"] += 1
@@ -293,6 +232,9 @@ class Town:
         for host in self.hosts:
             if host.name in names:
                 host.draining = True
+
+    async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
+        return []  # whoever is frozen here wakes again
 
     # steps
 
@@ -361,7 +303,7 @@ class Town:
                 if name == "ownership":
                     self.look()
         for host in hosts:
-            for run in list(host.calls.open) if ending and host.acts else ():
+            for run in host.calls.open if ending and host.acts else ():
                 if host.acts:
                     await self.whole(host, partial(host.end_call, run))
             for step in (host.judge, host.put_back, *self._draining(host)):

@@ -1,6 +1,9 @@
 """All machines, each with the profile of one portion of a deep run and its share of the steps; and all broken twins."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
 
 from property_tests.fairness import FairnessMachine
 from property_tests.hints import EarlyHintMachine, HintMachine
@@ -12,6 +15,7 @@ from property_tests.moves import MoveMachine
 from property_tests.mutant import Mutant
 from property_tests.mutants import fairness, hints, idempotency, lease, lifecycle, moves, timing
 from property_tests.timing import TimingMachine
+from property_tests.world.backends import Server
 
 MACHINES: dict[str, tuple[type[Machine], Profile, int]] = {
     "LifecycleMachine": (LifecycleMachine, Profile(40, 60), 8),
@@ -38,3 +42,15 @@ MUTANTS: Sequence[Mutant] = (
     *idempotency.MUTANTS,
     *hints.MUTANTS,
 )
+
+
+@contextmanager
+def servers_of(machines: Iterable[str]) -> Iterator[None]:
+    """What these machines need besides this process: a PostgreSQL, or nothing."""
+    if not NEEDS_POSTGRES & set(machines):
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="tocsin-worlds-") as folder:
+        Path(folder).chmod(0o755)  # as root, the server runs as nobody
+        with Server.running(Path(folder) / "postgres"):
+            yield

@@ -67,6 +67,10 @@ class OpenCalls:
         self.back: list[Begun] = []
         self.aborted: set[UUID] = set()
 
+    @property
+    def open(self) -> list[Begun]:
+        return [order.run for order in self.orders.values()]
+
     def submit(self, order: Order) -> None:
         self.orders[order.run.run_id] = order
 
@@ -86,7 +90,29 @@ class OpenCalls:
         """Nothing is open."""
 
 
-class _NoWakeUps:
+def completion_of(run: Begun, ended_at: datetime, retry_at: datetime | None) -> Completion:
+    """Of a call that was answered well, or, with `retry_at`, with a failure after which the run is due again then."""
+    return Completion(
+        run_id=run.run_id,
+        fence=run.fence,
+        ended_at=ended_at,
+        outcome=Outcome.SUCCESS if retry_at is None else Outcome.HTTP_ERROR,
+        sent=True,
+        state=RunState.SUCCEEDED if retry_at is None else None,
+        tenant_id=run.tenant_id,
+        task_id=run.task_id,
+        kind=run.kind,
+        slot=run.slot,
+        last_slot=run.last_slot,
+        due_at=run.due_at,
+        losses=run.losses,
+        retry_at=retry_at,
+    )
+
+
+class NoWakeUps:
+    """What a wake-up would bring sooner, rounds bring."""
+
     def start(self, *_: Any) -> None:
         """Nobody notifies."""
 
@@ -148,7 +174,7 @@ class StepOwner:
             self.store,
             lease_id,
             self.process,
-            _NoWakeUps(),
+            NoWakeUps(),
             lambda _lease, _listener, _clock: self.calls,
             world.clock,
             random.Random(1_000 + number),
@@ -181,23 +207,8 @@ class StepOwner:
         del self.calls.orders[run.run_id]
         retry = retry_in is not None and run.run_id not in self.calls.aborted
         retry_at = now + timedelta(seconds=retry_in or 0) if retry else None
-        completion = Completion(
-            run_id=run.run_id,
-            fence=run.fence,
-            ended_at=self.world.database.stamp(),
-            outcome=Outcome.HTTP_ERROR if retry else Outcome.SUCCESS,
-            sent=True,
-            state=None if retry else RunState.SUCCEEDED,
-            tenant_id=run.tenant_id,
-            task_id=run.task_id,
-            kind=run.kind,
-            slot=run.slot,
-            last_slot=run.last_slot,
-            due_at=run.due_at,
-            losses=run.losses,
-            retry_at=retry_at,
-        )
         cancelled = self.world.database.running[run.run_id].cancelled
+        completion = completion_of(run, self.world.database.stamp(), retry_at)
         await self.store.runs.complete(self.owner.lease.id, [completion])
         again = returned(run, due_at=retry_at) if retry and not cancelled else None
         self.owner.landed(run, again)

@@ -15,9 +15,9 @@ from bench.system import connected
 from property_tests.chaos.executors import SkewedExecutors
 from property_tests.chaos.family import Family
 from property_tests.chaos.ledger import Life, Struck
-from property_tests.chaos.proxy import Proxy
 from property_tests.chaos.schedule import Plan, Planned
 from property_tests.chaos.watch import Watch
+from property_tests.network.proxy import Cut, Proxy, Trap
 from tocsin.cli.postgres.processes import postmaster_file
 from tocsin.cli.up.machine import CELL
 from tocsin.common.clock import Clock
@@ -257,13 +257,14 @@ async def black_hole(scene: Scene, seconds: float, rng: random.Random) -> str:
 
 async def drop_answers(scene: Scene, seconds: float, rng: random.Random) -> str:
     """Commits take effect and are not answered; between two of them something gets through."""
-    before = scene.proxy.dropped
+    dropped = 0
     limit = scene.clock.monotonic() + seconds
-    while scene.proxy.dropped - before < ANSWERS and scene.clock.monotonic() < limit:
-        scene.proxy.to_drop = 1
+    while dropped < ANSWERS and scene.clock.monotonic() < limit:
+        trap = scene.proxy.trap = Trap(None, Cut.AFTER)
         await asyncio.sleep(rng.uniform(0.05, 0.5))
-    scene.proxy.to_drop = 0
-    return f"{scene.proxy.dropped - before} commits without an answer"
+        scene.proxy.trap = None
+        dropped += trap.sprung
+    return f"{dropped} commits without an answer"
 
 
 async def read_only(scene: Scene, seconds: float, rng: random.Random) -> str:

@@ -22,9 +22,9 @@ from property_tests.chaos.executors import SkewedExecutors
 from property_tests.chaos.family import MARKER, Family
 from property_tests.chaos.faults import Scene
 from property_tests.chaos.load import Tenants, make_tenants
-from property_tests.chaos.proxy import Proxy
 from property_tests.chaos.up_behind_proxy import HOLD, PORT, at_port
 from property_tests.chaos.watch import Watch
+from property_tests.network.proxy import Proxy
 from tocsin.cli.postgres.cluster import Layout, read_password
 from tocsin.common.clock import Clock, SystemClock
 
@@ -88,7 +88,8 @@ async def staged(options: Options, screen: Screen, rng: random.Random) -> AsyncI
         left: list[str] = []
         temporary = folder
         try:
-            async with Proxy(lambda: int(layout.port.read_text())) as proxy, Endpoint(folder, environment) as endpoint:
+            proxy = Proxy(lambda: ("127.0.0.1", int(layout.port.read_text())), clock)
+            async with proxy, Endpoint(folder, environment) as endpoint:
                 proxied = {**environment, PORT: str(proxy.port), HOLD: str(hold)}
                 screen.say(f"starting tocsin up behind a proxy, and {options.skewed} executors with wrong clocks")
                 async with _up(folder, proxied, options, hold) as port:

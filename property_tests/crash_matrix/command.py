@@ -43,7 +43,8 @@ async def run(wanted: Sequence[Cell], seed: int, console: Console, report: Path 
         async with connected(postgres.dsn) as connection:
             where = await environment(connection, folder, runtime=_runtime(wanted))
         through_ray = any(cell.operation.role == ROLE for cell in wanted)
-        matrix = Matrix([], where, whole=len(wanted) == len(chosen(None, short=False)), through_ray=through_ray)
+        every = chosen(None, ray_cells() if through_ray else None, short=False)
+        matrix = Matrix([], where, whole=len(wanted) == len(every), through_ray=through_ray)
         for number, cell in enumerate(wanted, 1):
             logs = folder / "logs" / str(number)
             one = await (play_ray if through_ray else play)(cluster, cell, logs, clock, seed)

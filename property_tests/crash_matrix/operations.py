@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from property_tests.crash_matrix.scenarios import SCENARIOS
 from property_tests.crash_matrix.strike import CUTS, Fault
-from property_tests.crash_matrix.wire import COMMIT
+from property_tests.network.wire import COMMIT
 from tocsin.common.crashpoints import POINTS
 
 ROLES = ("executor", "supervisor", "api")

@@ -12,7 +12,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from bench.system import environment_of
-from property_tests.crash_matrix.proxy import Proxy
+from property_tests.network.proxy import Proxy
 from tocsin.common.clock import Clock
 
 ROOT = Path(__file__).parents[2]
@@ -71,7 +71,8 @@ class Keeper:
         host, port = self._dsn.hostname, self._dsn.port
         assert host is not None
         assert port is not None
-        proxy = Proxy((host, port), self._clock)
+        address = host, port
+        proxy = Proxy(lambda: address, self._clock)
         await proxy.open()
         child = self.children[name] = Child(name, role, cell, proxy, asking)
         child.may_start.set()

@@ -134,6 +134,7 @@ def _summary(matrix: Matrix) -> str:
     return (
         f"{sum(one.held for one in matrix.played)} of {len(matrix.played)} cells held: lost {lost}, unrecorded calls "
         f"{unrecorded}, duplicates {duplicates} with {bound} calls in flight, slowest recovery {slowest:.2f} s. "
+        f"{'' if matrix.whole else 'They are a part of the matrix only. '}"
         f"{len(left)} cells are not counted, {sum(not cell.checked for cell in left)} of them for reasons that this "
         f"run did not check."
     )

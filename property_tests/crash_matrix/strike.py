@@ -6,8 +6,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
 
-from property_tests.crash_matrix.proxy import Cut, Trap
 from property_tests.crash_matrix.stage import Stage
+from property_tests.network.proxy import Cut, Trap
 
 
 class Fault(StrEnum):

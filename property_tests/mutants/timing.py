@@ -86,8 +86,10 @@ def _unrecorded(patch: pytest.MonkeyPatch, reason: SkipReason) -> None:
         since: datetime | None,
         now: datetime,
         given: SkipReason,
+        *,
+        through: datetime | None = None,
     ) -> datetime | None:
-        return base if given is reason else await real(self, tx, task, base, since, now, given)
+        return base if given is reason else await real(self, tx, task, base, since, now, given, through=through)
 
     patch.setattr(Planter, "account", account)
 

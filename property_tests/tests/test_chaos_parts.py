@@ -1,15 +1,13 @@
-"""The parts of chaos: schedule, plot, endpoint, wrong clocks, and the proxy before a real PostgreSQL."""
+"""The parts of chaos: schedule, plot, endpoint, and wrong clocks."""
 
 import asyncio
 import math
 import os
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from urllib.parse import urlsplit
 from uuid import UUID
 from xml.etree import ElementTree
 
@@ -22,12 +20,10 @@ from property_tests.chaos.faults import catalogue
 from property_tests.chaos.ledger import Call, Struck, call_line, read_calls
 from property_tests.chaos.load import Tenants, expected_of, first_slot, loads_of
 from property_tests.chaos.plot import HIGHEST, LOWEST, plot, y_of
-from property_tests.chaos.proxy import Proxy
 from property_tests.chaos.schedule import CALM_SECONDS, QUIET_SECONDS, Plan, schedule
 from property_tests.chaos.skewed import STEP_EVERY, SkewedClock
 from property_tests.chaos.up_behind_proxy import at_port
 from property_tests.chaos.watch import Watch
-from property_tests.chaos.wire import Client
 from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.ids import Ids
 from tocsin.common.store.postgres.store import PostgresStore
@@ -119,129 +115,6 @@ def test_a_skewed_clock_is_ahead_steps_back_and_runs_too_fast() -> None:
 
 def test_the_proxys_address_keeps_the_account_and_the_database() -> None:
     assert at_port("postgresql://me:p%40ss@127.0.0.1:5432/base", 99) == "postgresql://me:p%40ss@127.0.0.1:99/base"
-
-
-@pytest.fixture
-async def proxy(database_url: str) -> AsyncIterator[Proxy]:
-    port = urlsplit(database_url).port
-    assert port is not None
-    async with Proxy(lambda: port) as made:
-        yield made
-
-
-@pytest.fixture
-async def through(database_url: str, proxy: Proxy) -> "AsyncIterator[asyncpg.Connection[asyncpg.Record]]":
-    connection = await asyncpg.connect(at_port(database_url, proxy.port), server_settings={"application_name": "mine"})
-    yield connection
-    connection.terminate()
-
-
-async def count_of(database_url: str) -> int:
-    connection = await asyncpg.connect(database_url)
-    try:
-        return int(await connection.fetchval("select count(*) from history"))
-    finally:
-        await connection.close()
-
-
-INSERT = (
-    "insert into history (run_id, tenant_id, task_id, ended_at, fence, losses, sent, kind, outcome)"
-    " values (gen_random_uuid(), $1, $1, now(), 1, 0, true, 'slot', 'success')"
-)
-
-Through = asyncpg.Connection
-
-
-async def test_the_proxy_passes_everything_on(through: "Through[asyncpg.Record]") -> None:
-    assert await through.fetchval("select sum(length(repeat('x', 1000) || n)) from generate_series(1, 9) n") == 9009
-    large = await through.fetch("select repeat('x', 1000) from generate_series(1, 2000)")
-    assert len(large) == 2000
-
-
-async def test_an_answer_to_a_commit_is_dropped_after_it_took_effect(
-    through: "Through[asyncpg.Record]", proxy: Proxy, database_url: str
-) -> None:
-    proxy.to_drop = 1
-    assert await through.fetchval("select 1") == 1  # no write: it is answered
-    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)):
-        await through.execute(INSERT, RUN)
-    assert proxy.dropped == 1
-    assert await count_of(database_url) == 1
-
-
-async def test_of_a_transaction_only_the_commits_answer_is_dropped(
-    through: "Through[asyncpg.Record]", proxy: Proxy, database_url: str
-) -> None:
-    proxy.to_drop = 1
-    transaction = through.transaction()
-    await transaction.start()
-    await through.execute(INSERT, RUN)
-    assert proxy.dropped == 0
-    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)):
-        await transaction.commit()
-    assert proxy.dropped == 1
-    assert await count_of(database_url) == 1
-
-
-async def test_a_cut_resets_what_is_connected_and_a_refusal_takes_nothing_new(
-    through: "Through[asyncpg.Record]", proxy: Proxy, database_url: str
-) -> None:
-    assert proxy.cut() == 1
-    with pytest.raises((asyncpg.PostgresConnectionError, asyncpg.InterfaceError, OSError)):
-        await through.fetchval("select 1")
-    proxy.refusing = True
-    with pytest.raises((asyncpg.PostgresConnectionError, OSError)):
-        await asyncpg.connect(at_port(database_url, proxy.port))
-    proxy.refusing = False
-    again = await asyncpg.connect(at_port(database_url, proxy.port))
-    assert await again.fetchval("select 1") == 1
-    again.terminate()
-
-
-async def test_in_a_black_hole_nothing_arrives_until_it_is_released(
-    through: "Through[asyncpg.Record]", proxy: Proxy, database_url: str
-) -> None:
-    proxy.hold(lambda name: name == "mine")
-    asked = asyncio.create_task(through.execute(INSERT, RUN))
-    other = await asyncpg.connect(at_port(database_url, proxy.port), server_settings={"application_name": "other"})
-    assert await other.fetchval("select count(*) from history") == 0  # others get through, and ours has not
-    other.terminate()
-    assert not asked.done()
-    proxy.release()
-    await asked
-    assert await count_of(database_url) == 1
-
-
-async def test_a_delay_is_added_each_way(through: "Through[asyncpg.Record]", proxy: Proxy) -> None:
-    loop = asyncio.get_running_loop()
-    await through.fetchval("select 1")
-    proxy.delay = 0.05
-    began = loop.time()
-    await through.fetchval("select 1")
-    assert loop.time() - began >= 0.1
-
-
-@pytest.mark.parametrize("size", [1, 7, 10_000])
-def test_messages_are_told_apart_however_they_are_cut(size: int) -> None:
-    def message(kind: bytes, content: bytes) -> bytes:
-        return kind + (len(content) + 4).to_bytes(4, "big") + content
-
-    ssl, version = (80877103).to_bytes(4, "big"), (196608).to_bytes(4, "big")
-    said = (
-        message(b"", ssl)
-        + message(b"", version + b"user\0me\0application_name\0mine\0\0")
-        + message(b"P", b"one\0select 1\0\0\0")
-        + message(b"P", b"two\0with x as (delete from  running) select 1\0\0\0")
-        + message(b"B", b"\0one\0\0\0\0\0\0\0")
-        + message(b"B", b"\0two\0\0\0\0\0\0\0")
-        + message(b"Q", b"BEGIN;\0")
-        + message(b"B", b"\0two\0\0\0\0\0\0\0")
-        + message(b"Q", b"COMMIT;\0")
-    )
-    client = Client()
-    committed = sum(client.feed(said[at : at + size]) for at in range(0, len(said), size))
-    assert client.application == "mine"
-    assert committed == (1 if size == 10_000 else 2)
 
 
 def test_the_load_is_the_rate_and_each_slot_of_it_is_known() -> None:

@@ -1,14 +1,11 @@
-"""The crash matrix: a sample of it with real processes; and its judge and its proxy, which must see what is broken."""
+"""The crash matrix: a sample of it with real processes; and its judge, which must see what is broken."""
 
 import asyncio
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from urllib.parse import urlsplit
+from pathlib import Path
 
-import asyncpg
 import pytest
 from rich.console import Console
 
@@ -18,15 +15,10 @@ from property_tests.crash_matrix.launcher import Handler, RaisedHereError
 from property_tests.crash_matrix.ledger import Call, Death, Judgement, Ledger, Row, judge
 from property_tests.crash_matrix.operations import OPERATIONS, Cell, cells, chosen
 from property_tests.crash_matrix.play import Played
-from property_tests.crash_matrix.proxy import Cut, Proxy, Trap
-from property_tests.crash_matrix.report import Matrix, not_counted
+from property_tests.crash_matrix.ray_column import ray_cells
+from property_tests.crash_matrix.report import Matrix, not_counted, write
 from property_tests.crash_matrix.strike import Evidence, Fault
-from property_tests.crash_matrix.wire import COMMIT, Message, Splitter, Statements
-from tocsin.common.clock import SystemClock
 from tocsin.common.crashpoints import POINTS
-from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
-from tocsin.common.store.postgres.database import Database
-from tocsin.common.store.postgres.migrate import migrate
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 TASK = uuid.UUID(int=1)
@@ -187,85 +179,18 @@ def test_a_matrix_is_held_only_with_all_of_its_cells() -> None:
     assert not Matrix([], {}, whole=False).held
 
 
-def test_messages_are_cut_out_of_a_stream_whatever_its_pieces() -> None:
-    opening = (8).to_bytes(4, "big") + b"\0\3\0\0"
-    bind = b"B" + (4 + 1 + 3).to_bytes(4, "big") + b"\0s1\0"
-    sync = b"S" + (4).to_bytes(4, "big")
-    splitter = Splitter(opening=True)
-    found = [message for byte in opening + bind + sync for message in splitter.feed(bytes([byte]))]
-    assert found == [Message(b"", opening), Message(b"B", bind), Message(b"S", sync)]
-    assert found[1].body == b"\0s1\0"
+def test_a_part_of_a_matrix_says_that_it_is_one(tmp_path: Path) -> None:
+    one = _played("begin.after", "executor", Fault.KILL)
+    for whole in (True, False):
+        write(Matrix([one], {}, whole=whole), tmp_path)
+        assert ("a part of the matrix only" in (tmp_path / "crash_matrix.md").read_text()) is not whole
 
 
-def test_a_statement_is_known_by_its_text() -> None:
-    def message(kind: bytes, body: bytes) -> Message:
-        return Message(kind, kind + (4 + len(body)).to_bytes(4, "big") + body)
-
-    statements = Statements({"select 1": "one"})
-    assert statements.sees(message(b"P", b"s1\0select 1\0\0\0")) is None
-    assert statements.sees(message(b"B", b"\0s1\0")) == "one"
-    assert statements.ends(message(b"E", b"\0\0\0\0\0")) is None
-    assert statements.ends(message(b"S", b"")) == "one"
-    assert statements.ends(message(b"S", b"")) == ""
-    commit = message(b"Q", b"COMMIT;\0")
-    assert statements.sees(commit) == COMMIT
-    assert statements.ends(commit) == COMMIT
-    assert statements.sees(message(b"Q", b"BEGIN;\0")) is None
-
-
-@asynccontextmanager
-async def through_a_proxy(url: str) -> AsyncIterator[tuple[Proxy, Database]]:
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    assert parts.port is not None
-    proxy = Proxy((parts.hostname, parts.port), SystemClock())
-    await proxy.open()
-    near = parts._replace(netloc=f"{parts.username}:{parts.password}@127.0.0.1:{proxy.port}", query="sslmode=disable")
-    database = Database(near.geturl(), "test", size=2)
-    await database.open()
-    try:
-        yield proxy, database
-    finally:
-        await database.close()
-        await proxy.close()
-
-
-async def executors_of(url: str) -> int:
-    connection = await asyncpg.connect(url)
-    try:
-        count: int = await connection.fetchval("select executors from placements where cell = 'shared'")
-        return count
-    finally:
-        await connection.close()
-
-
-@pytest.mark.parametrize("cut", list(Cut))
-async def test_a_statement_is_cut_off_before_or_after_it_takes_effect(empty_database_url: str, cut: Cut) -> None:
-    await migrate(empty_database_url)
-    async with through_a_proxy(empty_database_url) as (proxy, database):
-        await database.fetch("placement_size", "shared", 5)
-        trap = proxy.trap = Trap("placement_size", cut)
-        await database.fetch("placement_list")  # another one passes
-        assert not trap.sprung
-        with pytest.raises(OutcomeUnknownError):
-            await database.fetch("placement_size", "shared", 7)
-        await asyncio.wait_for(trap.done.wait(), 5)
-        assert trap.struck is not None
-        assert await executors_of(empty_database_url) == (5 if cut is Cut.BEFORE else 7)
-        assert proxy.unanswered("placement_size") == 0
-        await database.fetch("placement_size", "shared", 9)  # on a new connection
-        assert await executors_of(empty_database_url) == 9
-
-
-@pytest.mark.parametrize("cut", list(Cut))
-async def test_a_commit_is_cut_off_before_or_after_it_takes_effect(empty_database_url: str, cut: Cut) -> None:
-    await migrate(empty_database_url)
-    async with through_a_proxy(empty_database_url) as (proxy, database):
-        proxy.trap = Trap(COMMIT, cut)
-        with pytest.raises((OutcomeUnknownError, StoreUnavailableError)):
-            async with database.transaction() as transaction:
-                await transaction.fetch("placement_size", "shared", 7)
-        assert await executors_of(empty_database_url) == (1 if cut is Cut.BEFORE else 7)
+def test_through_ray_a_kill_is_struck_at_each_point_of_a_run() -> None:
+    points = {point for point in POINTS if point.partition(".")[0] in ("begin", "call", "complete")}
+    assert {cell.point for cell in ray_cells()} == points
+    assert len(points) == len(ray_cells()) == 6
+    assert {cell.fault for cell in ray_cells()} == {Fault.KILL}
 
 
 async def test_a_process_stands_still_at_its_point_until_it_is_told() -> None:

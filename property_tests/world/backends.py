@@ -19,7 +19,9 @@ from tocsin.common.store.memory.database import MemoryDatabase
 from tocsin.common.store.memory.store import MemoryStore
 from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.migrate import migrate
+from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
+from tocsin.common.store.rows import Pending
 
 T = TypeVar("T")
 if TYPE_CHECKING:
@@ -39,6 +41,14 @@ class Backend(Protocol):
 
     def at_start(self, lease_id: UUID, run_id: UUID) -> tuple[bool, datetime | None]:
         """Of a call that starts now: whether its lease lives, and when its run is due; None where it does not run."""
+        ...
+
+    def served(self, lease_id: UUID) -> set[UUID]:
+        """The tenants of which a lease owns a shard now."""
+        ...
+
+    def pending(self) -> list[Pending]:
+        """The pending rows, as an index is told of them."""
         ...
 
     def moved(self, now: datetime) -> None:
@@ -75,6 +85,14 @@ class MemoryBackend:
         row = self.database.running.get(run_id)
         return self.database.live(lease_id) is not None, None if row is None else row.run.due_at
 
+    def served(self, lease_id: UUID) -> set[UUID]:
+        database = self.database
+        shards = {tenant.id: database.serving(tenant).values() for tenant in database.tenants.values()}
+        return {tenant_id for tenant_id, mine in shards.items() if any(shard.owner == lease_id for shard in mine)}
+
+    def pending(self) -> list[Pending]:
+        return list(self.database.pending)
+
     def moved(self, now: datetime) -> None:
         """It reads the world's time itself."""
 
@@ -97,6 +115,15 @@ create function public.clock_timestamp() returns timestamptz language sql volati
     as 'select at + pg_catalog.nextval(''public.world_ticks'') * interval ''1 microsecond'' from public.world_clock';
 """
 """With `public` before `pg_catalog` in the search path, every statement of the product asks these for the time."""
+
+_SERVED = """
+select t.id
+  from tenants t
+  join shards named on named.shard = t.shard
+  join shards s on s.shard = named.shard or (named.tenant_id = t.id and s.tenant_id = t.id)
+ where s.owner = $1
+"""
+"""A tenant that is on a shard of its own is on all of them."""
 
 
 class Server:
@@ -200,6 +227,12 @@ class PostgresBackend:
             run_id,
         )
         return row["lives"], row["due_at"]
+
+    def served(self, lease_id: UUID) -> set[UUID]:
+        return {row["id"] for row in self._server.run(self._eye.fetch(_SERVED, lease_id))}
+
+    def pending(self) -> list[Pending]:
+        return [pending_of(row) for row in self._server.run(self._eye.fetch("select * from pending"))]
 
     def moved(self, now: datetime) -> None:
         self._server.run(self._set_clock(now))

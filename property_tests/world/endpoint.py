@@ -26,12 +26,13 @@ class Call:
     """One request as the endpoint saw it. `fence` tells the attempts of a run apart."""
 
     run_id: UUID
+    fence: int
     url: str
     process: str
     lease_id: UUID
     at: float
     database_at: datetime
-    answered: bool = False
+    answer: Answer | None = None
     future: "asyncio.Future[Answer]" = field(repr=False, kw_only=True)
 
 
@@ -40,10 +41,7 @@ class Endpoint:
         self.calls: list[Call] = []
 
     def open_calls(self) -> list[Call]:
-        return [call for call in self.calls if not call.answered]
-
-    def count(self, run_id: UUID) -> int:
-        return sum(1 for call in self.calls if call.run_id == run_id)
+        return [call for call in self.calls if call.answer is None]
 
 
 class WorldTransport:

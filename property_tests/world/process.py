@@ -7,8 +7,10 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+from property_tests.supervising import ZONE_DATA
 from property_tests.world.clocks import ProcessClock
 from property_tests.world.endpoint import Answer, Call, WorldTransport
+from property_tests.world.indexes import INDEXES
 from property_tests.world.loop import ProcessLoop
 from property_tests.world.wire import Wire, WiredStore
 from tocsin.common.calls import Listener
@@ -29,6 +31,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("tocsin.world")
 
 SERVICES = ("beat", "judge", "ownership", "give back", "read", "begin", "abort")
+
+TRIES = 8
+"""Of a late statement: its store has as many connections at most, each of which may have been ended."""
 
 
 class Died(BaseException):
@@ -57,15 +62,18 @@ class NoWakeUps:
 class Process:
     """`owner` is None between two leases. A `dead` process never comes back; a `frozen` one may."""
 
-    def __init__(self, world: "World", name: str, skew: float) -> None:
+    def __init__(self, world: "World", name: str, skew: float, cell: str, generation: int, index: str) -> None:
         self.world = world
         self.name = name
+        self.cell = cell
+        self._generation = generation
+        self.index = INDEXES[index]()
         self.clock = ProcessClock(world.time, skew, 1000.0 * (1 + len(world.processes)))
         self.loop = ProcessLoop(world.time)
         self.loop.set_exception_handler(self._unhandled)
         self.rng = random.Random(name)
         self.meter = MemoryMeter()
-        self.wire = Wire()
+        self.wire = Wire(world.saw)
         self.dead = False
         self.frozen = False
         self.draining: asyncio.Task[bool] | None = None
@@ -86,6 +94,23 @@ class Process:
     @property
     def lease_id(self) -> UUID | None:
         return None if self.owner is None else self.owner.lease.id
+
+    def serves(self, tenant_id: UUID) -> bool:
+        """Whether it may begin runs of this tenant, as far as it knows."""
+        return self.owner is not None and self.draining is None and tenant_id in self.owner.board.tenants
+
+    def heal(self) -> None:
+        """No fault waits for it any more."""
+        self.armed.clear()
+        self.wire.faults.clear()
+        self.connect(slow=False)
+
+    def connect(self, *, slow: bool) -> None:
+        """`slow`: no connection opens until it is told otherwise."""
+        if self.transport is not None:
+            self.transport.connecting = slow
+            (self.transport.hold if slow else self.transport.connect)()
+            self.turn()
 
     # one life after another
 
@@ -108,11 +133,12 @@ class Process:
             self.clock,
             self.rng,
             self.meter,
-            OwnerConfig(),
+            OwnerConfig(cell=self.cell, generation=self._generation, zone_data=ZONE_DATA),
+            self.index,
         )
         try:
             await store.open()
-            await owner._beat.register("shared", 0, identity, "2026a")
+            await owner._beat.register(self.cell, self._generation, identity, ZONE_DATA)
         except BaseException:
             await store.close()
             raise
@@ -176,6 +202,7 @@ class Process:
         if self.dead:
             return
         self.dead = True
+        self.armed.clear()
         self.wire.cut_off = True
         self.wire.faults.clear()
         self._end_tasks()
@@ -191,10 +218,19 @@ class Process:
                     task.exception()
 
     def late_commit(self) -> None:
-        """What was under way when it died takes effect."""
+        """A begin that is still under way takes effect: over another connection, where its own was ended."""
         late, self.wire.late = self.wire.late, None
         if late is not None:
-            self.loop.run_until_complete(late())
+            self.world.active = self
+            self.loop.run_until_complete(self._arrive(late))
+
+    async def _arrive(self, late: Callable[[], Awaitable[object]]) -> None:
+        for _ in range(TRIES):
+            try:
+                await late()
+            except StoreUnavailableError:
+                continue
+            return
 
     def close(self) -> None:
         self.die()

@@ -1,18 +1,46 @@
-"""The promises as code over the two ledgers. Each function names the number of the promise it holds."""
+"""The promises as code over the two ledgers. Each function names the number of the promise it holds.
+
+Of promise 9 nothing is here: in what order runs are begun shows only where many wait, and the fairness machine asks it.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from property_tests.world.endpoint import Answer, Call
 from property_tests.world.tables import Row, Tables, TaskRows
 from tocsin.common.ids import planted_at
 from tocsin.common.states import RunState
+from tocsin.common.store.rows import Begun
+
+TTL = timedelta(seconds=10)
+TRUSTED = 8.0
+"""Seconds after a heartbeat was sent in which its process may start calls: the ttl without the margin."""
+TICKS = timedelta(milliseconds=50)
+"""How far a database whose clock stands counts on, microsecond by microsecond, so that no two rows end at once."""
+
+RECORDED_AS = {
+    Answer.OK: "success",
+    Answer.ERROR: "http_error",
+    Answer.GONE: "http_error",
+    Answer.TIMEOUT: "timeout",
+    Answer.RESET: "connection_lost",
+}
+
+Pair = tuple[UUID, int]
 
 TERMINAL = {state for state in RunState if state.terminal}
+
+
+class Beaten(NamedTuple):
+    """One heartbeat that took effect: in seconds of the world, and on the database's clock."""
+
+    at: float
+    database: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +103,15 @@ def promise_1_a_run_has_its_attempts(tables: Tables, attempts: Mapping[UUID, int
         assert not ended or had == most, f"promise 1: {row['run_id']} ended after {had} attempts of {most}"
 
 
+def promise_1_a_lost_begin_is_found_again(tables: Tables, lease_id: UUID, begun: Collection[Pair]) -> None:
+    """What a living process began without an answer has been called, or is pending again, by now."""
+    lives = lease_id in tables.leases and tables.leases[lease_id] is None
+    if not lives:
+        return  # what it held is given back, whether it knew it or not
+    still = [row["run_id"] for row in tables.running if (row["run_id"], row["fence"]) in begun]
+    assert not still, f"promise 1: begun by a begin whose answer was lost, and neither called nor put back: {still}"
+
+
 def promise_2_one_run_per_slot(rows: TaskRows) -> None:
     runs: defaultdict[datetime, set[UUID]] = defaultdict(set)
     for row in (*rows.pending, *rows.running, *rows.history):
@@ -112,11 +149,38 @@ def promise_3_every_call_is_a_recorded_attempt(
             assert calls <= written, f"promise 3: {calls} calls of {run_id}, and {written} attempts recorded"
 
 
+def promise_3_a_fence_is_called_once(calls: Sequence[Call]) -> None:
+    times = Counter((call.run_id, call.fence) for call in calls)
+    twice = [pair for pair, count in times.items() if count > 1]
+    assert not twice, f"promise 3: called more than once after one begin: {twice}"
+
+
+def promise_3_an_ended_lease_begins_nothing(before: Tables, after: Tables) -> None:
+    """What it had in flight when it ended bounds the extra calls; nothing may come to that later."""
+    had = pairs_of(before.running)
+    for row in after.running:
+        ended = before.leases.get(row["lease_id"]) is not None
+        new = (row["run_id"], row["fence"]) not in had
+        assert not (ended and new), f"promise 3: {row['run_id']} was begun by a lease that had ended"
+
+
 def promise_4_fences_only_grow(before: Tables, after: Tables) -> None:
     fences = {row["run_id"]: row["fence"] for row in (*before.pending, *before.running)}
     for row in (*after.pending, *after.running):
         had = fences.get(row["run_id"], row["fence"])
         assert row["fence"] >= had, f"promise 4: the fence of {row['run_id']} fell from {had} to {row['fence']}"
+
+
+def promise_4_a_result_is_of_the_call_that_it_names(tables: Tables, calls: Sequence[Call]) -> None:
+    """Stale or not, an attempt is recorded with its own fence, and as what the endpoint answered to that very call."""
+    answers = {(call.run_id, call.fence): call.answer for call in calls}
+    for row in tables.history:
+        if not row["sent"] or row["outcome"] in ("lost", "cancelled"):
+            continue
+        answer = answers.get((row["run_id"], row["fence"]))
+        assert answer is not None, f"promise 4: a result of a call that has not ended: {dict(row)}"
+        told = row["outcome"] in (RECORDED_AS[answer], "protocol_error")  # as which a fault of the process's own counts
+        assert told, f"promise 4: the endpoint answered {answer}, and recorded is {dict(row)}"
 
 
 def promise_5_terminal_is_final(before: Tables, after: Tables) -> None:
@@ -135,6 +199,30 @@ def _key(row: Row) -> tuple[Any, ...]:
     return (row["run_id"], row["fence"], row["ended_at"])
 
 
+def promise_6_a_call_starts_within_the_trust_window(beats: Sequence[Beaten], now: float, *, lives: bool) -> None:
+    """`beats` of the caller's lease; `lives`: what the database says of it in this instant."""
+    assert lives, "promise 6: a call starts though its lease has ended"
+    silent = now - beats[-1].at
+    assert silent < TRUSTED + 1e-6, f"promise 6: a call starts {silent:g} s after the last heartbeat of its process"
+
+
+def promise_7_only_the_silent_are_ended(ended: Sequence[Beaten], judge: Sequence[Beaten], now: datetime) -> None:
+    """By a judge that has itself seen the database, without a break, for a whole ttl; all on the database's clock."""
+    silent = now - ended[-1].database
+    assert silent > TTL - TICKS, f"promise 7: a lease was ended that was silent for {silent}"
+    since = judge[0].database
+    for before, after in pairwise(judge):
+        if after.database - before.database > TTL / 4 + TICKS:
+            since = after.database
+    assert now - since > TTL - TICKS, f"promise 7: a lease was ended by who has seen the database for {now - since}"
+    away = now - judge[-1].database
+    assert away < TTL / 4 + TICKS, f"promise 7: a lease was ended by who has not beaten for {away}"
+
+
+def promise_8_a_call_is_not_early(run_id: UUID, due_at: datetime | None, now: datetime) -> None:
+    assert due_at is None or due_at <= now + TICKS, f"promise 8: {run_id} is called before it is due"
+
+
 def promise_8_runs_bear_the_databases_time(tables: Tables, latest: datetime) -> None:
     """A run's id says when it was planted, and its deadline counts from there: no worker's wall clock goes into it."""
     for row in tables.pending:
@@ -150,14 +238,20 @@ def promise_10_no_tenant_exceeds_its_cap(tables: Tables) -> None:
         assert count <= cap, f"promise 10: live leases hold {count} runs of a tenant that may have {cap}"
 
 
+def promise_11_only_owned_tenants_are_begun(begun: Sequence[Begun], served: Collection[UUID]) -> None:
+    """Whatever a hint index names: `served` are the tenants of which the beginner owns a shard as the begin commits."""
+    foreign = [run.run_id for run in begun if run.tenant_id not in served]
+    assert not foreign, f"promise 11: begun by who does not own their tenants: {foreign}"
+
+
 def promise_12_rows_stay_with_their_tenant(tables: Tables) -> None:
     for row in (*tables.pending, *tables.running, *tables.history):
         owner = tables.tasks[row["task_id"]]["tenant_id"]
         assert row["tenant_id"] == owner, f"promise 12: a row of {owner}'s task names tenant {row['tenant_id']}"
 
 
-def at_rest_nothing_due_is_left(tables: Tables, late: datetime) -> None:
-    """Promise 1, at quiescence: what was due has ended, and nobody holds a run."""
+def promise_1_at_rest_nothing_due_is_left(tables: Tables, late: datetime) -> None:
+    """At quiescence what was due has ended, and nobody holds a run."""
     waiting = [dict(row) for row in tables.pending if _instant(row["due_at"], late) and row["due_at"] < late]
     assert not waiting, f"promise 1: due and not begun: {waiting}"
     held = [dict(row) for row in tables.running if row["due_at"] < late]
@@ -172,6 +266,10 @@ def _instant(value: datetime, like: datetime) -> bool:
 def newly_expired(before: Tables, after: Tables) -> set[UUID]:
     ended = {lease_id for lease_id, at in after.leases.items() if at is not None}
     return {lease_id for lease_id, at in before.leases.items() if at is None and lease_id in ended}
+
+
+def pairs_of(rows: Iterable[Row]) -> set[Pair]:
+    return {(row["run_id"], row["fence"]) for row in rows}
 
 
 def held_by(tables: Tables, lease_ids: Iterable[UUID]) -> Sequence[UUID]:

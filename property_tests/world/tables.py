@@ -11,7 +11,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """Rows by the names of their columns. `leases`: each one's `expired_at`, by id."""
+    """Rows by the names of their columns. `leases`: each one's `expired_at`, by id; `caps`: each tenant's."""
 
     now: datetime
     pending: Sequence[Row]

@@ -25,15 +25,27 @@ class Fault(StrEnum):
     """As above, and it takes effect only when its server process is being ended. Of a begin alone."""
 
 
-class Wire:
-    """`down`: nothing passes. `cut_off`: the process is dead, and no statement of it takes effect any more."""
+Witness = Callable[[str, Sequence[Any], Any], None]
+"""Told of each statement that took effect, in that step: its name, its arguments, its result."""
 
-    def __init__(self) -> None:
+
+def nobody(_statement: str, _arguments: Sequence[Any], _result: Any) -> None:
+    """Takes no note."""
+
+
+class Wire:
+    """`down`: nothing passes. `cut_off`: the process is dead, and no statement of it takes effect any more.
+
+    `refusing`: the statements that are refused until further notice.
+    """
+
+    def __init__(self, witness: Witness = nobody) -> None:
+        self.witness = witness
+        self.refusing: set[str] = set()
         self.down = False
         self.cut_off = False
         self.under_way = 0
         self.faults: dict[str, Fault] = {}
-        self.struck: list[tuple[str, Fault]] = []
         self.late: Callable[[], Awaitable[object]] | None = None
         self.hold_before: str | None = None
         self.held: asyncio.Future[None] | None = None
@@ -52,21 +64,20 @@ class Wire:
     def fault_of(self, statement: str) -> Fault | None:
         self.refuse()
         fault = self.faults.pop(statement, None)
-        if fault is not None:
-            self.struck.append((statement, fault))
-        if fault is Fault.REFUSED:
+        if fault is Fault.REFUSED or statement in self.refusing:
             raise StoreUnavailableError(f"{statement} was refused")
         if fault is Fault.LOST:
             raise OutcomeUnknownError(f"{statement} was lost")
         return fault
 
-    async def carry(self, statement: str, run: Callable[[], Awaitable[Any]]) -> Any:
+    async def carry(self, statement: str, run: Callable[[], Awaitable[Any]], *arguments: Any) -> Any:
         fault = self.fault_of(statement)
         self.under_way += 1
         try:
             result = await run()
         finally:
             self.under_way -= 1
+        self.witness(statement, arguments, result)
         if fault is not None or self.cut_off or self.down:
             raise OutcomeUnknownError(f"the answer to {statement} was lost")
         return result
@@ -83,7 +94,7 @@ class _Part:
         method = getattr(self._part, name)
 
         async def over_the_wire(*args: Any, **named: Any) -> Any:
-            return await self._wire.carry(name, lambda: method(*args, **named))
+            return await self._wire.carry(name, lambda: method(*args, **named), *args)
 
         return over_the_wire
 
@@ -91,10 +102,15 @@ class _Part:
 class _Leases(_Part):
     async def end_backend(self, backend: Backend, wait: float) -> bool:
         """What was under way takes effect at the last moment; then its server process is gone."""
-        late, self._wire.late = self._wire.late, None
-        if late is not None:
-            await late()
-        result: bool = await self._wire.carry("end_backend", lambda: self._part.end_backend(backend, wait))  # type: ignore[attr-defined]
+
+        async def ended() -> bool:
+            late, self._wire.late = self._wire.late, None
+            if late is not None:
+                await late()
+            gone: bool = await self._part.end_backend(backend, wait)  # type: ignore[attr-defined]
+            return gone
+
+        result: bool = await self._wire.carry("end_backend", ended, backend)
         return result
 
 
@@ -109,7 +125,7 @@ class _Runs(_Part):
                 note(Backend(2**31 - 1, "tocsin"))
             self._wire.late = lambda: begin(lease_id, items, None)
             raise OutcomeUnknownError("begin is under way")
-        result: BeginResult = await self._wire.carry("begin", lambda: begin(lease_id, items, note))
+        result: BeginResult = await self._wire.carry("begin", lambda: begin(lease_id, items, note), lease_id)
         return result
 
 

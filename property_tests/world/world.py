@@ -2,15 +2,18 @@
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+from property_tests.supervising import a_supervisor
 from property_tests.world import promises
 from property_tests.world.backends import Backend
+from property_tests.world.cells import WorldCells
 from property_tests.world.clocks import ProcessClock, WorldTime
 from property_tests.world.endpoint import Answer, Call, Endpoint
 from property_tests.world.loop import ProcessLoop
@@ -19,15 +22,16 @@ from property_tests.world.tables import Tables
 from property_tests.world.wire import Wire, WiredStore
 from tocsin.common import crashpoints
 from tocsin.common.errors import StoreUnavailableError, TocsinError
+from tocsin.common.hints.null import NullHints
 from tocsin.common.ids import Ids, shard_of
 from tocsin.common.models import CallSpec, EverySchedule, OnLeaseLost, PlanSpec, RetrySpec
 from tocsin.common.store.rows import Task
 from tocsin.common.store.tenants import Tenant
 from tocsin.common.tasks import NewTask, Tasks
+from tocsin.engine.supervisor import Supervisor
 from tocsin.executor.transport.port import OutgoingRequest
 
 SIGNED_WITH = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQh"
-TTL = 10.0
 
 
 class World:
@@ -41,6 +45,8 @@ class World:
         self.active: Process | None = None
         self.killed: Process | None = None
         self.allowed: Counter[UUID] = Counter()
+        self.beats: defaultdict[UUID, list[promises.Beaten]] = defaultdict(list)
+        """Of each lease, when its heartbeats took effect."""
         self.broken: list[str] = []
         """What was seen where an exception would be taken for a fault of the call."""
         self.api = ProcessLoop(self.time)
@@ -52,6 +58,9 @@ class World:
         self.api_point: str | None = None
         self._writing: asyncio.Task[Any] | None = None
         self.deaf = False
+        self.supervised = False
+        self._cells = WorldCells(self)
+        self._supervisor = self._a_supervisor()
         self._before: Tables | None = None
         crashpoints.set_handler(self._reached)
         self.write(self._store.open())
@@ -122,6 +131,13 @@ class World:
         created = self.write(self.tasks.create(tenant.id, NewTask("task", planned, call, None)))
         return getattr(created, "task_id", None)
 
+    def promote(self, tenant_id: UUID, k: int) -> None:
+        """Asks for a cell of its own, with k shards."""
+        self.write(self._store.tenants.open_cell(tenant_id, k))
+
+    def demote(self, tenant_id: UUID) -> None:
+        self.write(self._store.tenants.close_cell(f"tenant-{tenant_id}", tenant_id))
+
     def edit_period(self, tenant_id: UUID, task_id: UUID, period: int) -> None:
         def change(old: Task, now: datetime) -> Task:
             return replace(old, plan=old.plan.model_copy(update={"schedule": _every(period, now)}))
@@ -141,11 +157,36 @@ class World:
 
     # the executors' side
 
-    def a_process(self, skew: float = 0.0) -> Process:
-        process = Process(self, f"process {len(self.processes) + 1}", skew)
-        self.processes.append(process)
+    def a_process(self, skew: float = 0.0, index: str = "none") -> Process:
+        process = self.add_process(skew=skew, index=index)
         process.live()
         return process
+
+    def add_process(
+        self, *, skew: float = 0.0, cell: str = "shared", generation: int = 0, index: str = "none"
+    ) -> Process:
+        """One that lives as soon as it has a turn."""
+        process = Process(self, f"process {len(self.processes) + 1}", skew, cell, generation, index)
+        self.processes.append(process)
+        return process
+
+    def tell_the_indexes(self) -> None:
+        """Each hint index is told of every row that is pending; of those that no longer are, none wants to hear."""
+        told = [each.index for each in self.able if not isinstance(each.index, NullHints)]
+        rows = self.backend.pending() if told else []
+        for index in told:
+            with suppress(ConnectionError):
+                self.api.run_until_complete(index.add(rows))
+
+    def _a_supervisor(self) -> Supervisor:
+        return a_supervisor(self._store, self._cells, self.ids, ProcessClock(self.time, 0.0, 5.0))
+
+    def supervise(self) -> None:
+        """The Supervisor's round. It may crash at a point that is set for the API; then another takes its place."""
+        self.supervised = True
+        if isinstance(self.write(self._supervisor.run_once()), Died):
+            self._supervisor = self._a_supervisor()
+        self._cells.drain_surplus()
 
     @property
     def able(self) -> list[Process]:
@@ -155,22 +196,48 @@ class World:
         self, process: Process, lease_id: UUID, request: OutgoingRequest, future: "asyncio.Future[Answer]"
     ) -> Call:
         """The first byte leaves: promises 6 and 8 hold at this instant, by what the database says."""
-        run_id = UUID(dict(request.headers)["webhook-id"])
+        headers = dict(request.headers)
+        run_id, fence = UUID(headers["webhook-id"]), int(headers["Tocsin-Fence"])
         call = Call(
-            run_id, request.target.path_and_query, process.name, lease_id, self.time.seconds,
+            run_id, fence, request.target.path_and_query, process.name, lease_id, self.time.seconds,
             self.time.database_now(), future=future,
         )  # fmt: skip
         lives, due_at = self.backend.at_start(lease_id, run_id)
-        if not lives:
-            self.broken.append(f"promise 6: {process.name} starts a call though its lease {lease_id} has ended")
-        if due_at is not None and due_at > self.time.undisturbed_now() + _TICKS:
-            self.broken.append(f"promise 8: {run_id} is called before it is due")
+        with self._noted():
+            promises.promise_6_a_call_starts_within_the_trust_window(
+                self.beats[lease_id], self.time.seconds, lives=lives
+            )
+        with self._noted():
+            promises.promise_8_a_call_is_not_early(run_id, due_at, self.time.undisturbed_now())
         self.endpoint.calls.append(call)
         return call
 
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is broken in the middle of the product's own work is told at the next look."""
+        try:
+            yield
+        except AssertionError as error:
+            self.broken.append(str(error))
+
+    def saw(self, statement: str, arguments: Sequence[Any], result: Any) -> None:
+        """A statement of a process has taken effect."""
+        if statement in ("register", "beat") and result is not None:
+            self.beats[arguments[0]].append(promises.Beaten(self.time.seconds, result))
+        if statement == "judge":
+            for lease_id in result:
+                with self._noted():
+                    promises.promise_7_only_the_silent_are_ended(
+                        self.beats[lease_id], self.beats[arguments[0]], self.time.database_now()
+                    )
+        if statement == "begin" and result.begun:
+            with self._noted():
+                served = self.backend.served(arguments[0])
+                promises.promise_11_only_owned_tenants_are_begun(result.begun, served)
+
     def answer(self, call: Call, answer: Answer) -> None:
         """The endpoint's answer; a process that is dead or frozen does not hear it now."""
-        call.answered = True
+        call.answer = answer
         process = next(each for each in self.processes if each.name == call.process)
         if not process.dead:
             process.answer(call, answer)
@@ -204,6 +271,7 @@ class World:
 
     def round(self) -> None:
         """Every process that can does one round of everything."""
+        self.tell_the_indexes()
         for process in self.able:
             process.live()
             for service in SERVICES:
@@ -215,6 +283,8 @@ class World:
         end = self.time.seconds + seconds
         while self.time.seconds < end:
             self.advance(every)
+            if self.supervised:
+                self.supervise()
             self.round()
             while self.answer_all():
                 for process in self.able:
@@ -239,12 +309,15 @@ class World:
             ended = promises.newly_expired(before, tables)
             self.allowed.update(promises.held_by(before, ended))
             self.allowed.update(set(promises.held_by(tables, ended)) - set(promises.held_by(before, ended)))
+            promises.promise_3_an_ended_lease_begins_nothing(before, tables)
             promises.promise_4_fences_only_grow(before, tables)
             promises.promise_5_terminal_is_final(before, tables)
         self._before = tables
         promises.promise_2_a_run_is_in_one_place(tables)
         seen = Counter(call.run_id for call in self.endpoint.calls)
         promises.promise_3_every_call_is_a_recorded_attempt(tables, seen, self.allowed, at_rest=at_rest)
+        promises.promise_3_a_fence_is_called_once(self.endpoint.calls)
+        promises.promise_4_a_result_is_of_the_call_that_it_names(tables, self.endpoint.calls)
         promises.promise_8_runs_bear_the_databases_time(tables, self.time.undisturbed_now() + _ID_STEP)
         promises.promise_10_no_tenant_exceeds_its_cap(tables)
         promises.promise_12_rows_stay_with_their_tenant(tables)
@@ -254,9 +327,6 @@ class World:
             promises.promise_1_every_slot_is_accounted_for(rows, task["state"])
         return tables
 
-
-_TICKS = timedelta(milliseconds=50)
-"""How far a database whose clock stands counts on, microsecond by microsecond, so that no two rows end at once."""
 
 _ID_STEP = timedelta(seconds=1)
 """Ids made within a millisecond count on into the next ones."""

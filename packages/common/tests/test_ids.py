@@ -29,9 +29,9 @@ def rise(make: Ids, clock: ManualClock) -> bool:
 class NoCounter(Ids):
     """Broken: within a millisecond only chance decides."""
 
-    def new(self) -> UUID:
+    def new(self, at: datetime | None = None) -> UUID:
         self._counter = self._rng.getrandbits(12)
-        return super().new()
+        return super().new(at)
 
 
 def test_ids_of_a_process_rise_within_a_millisecond_and_over_a_step_back() -> None:
@@ -44,6 +44,14 @@ def test_an_id_is_a_version_7_uuid_of_its_millisecond() -> None:
     made = Ids(ManualClock(NOW), random.Random(1)).new()
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     assert planted_at(made) == NOW
+
+
+def test_an_id_of_an_instant_says_that_instant_whatever_the_clock_shows() -> None:
+    ids = Ids(ManualClock(NOW + timedelta(hours=1)), random.Random(1))
+    first, second = ids.new(NOW), ids.new(NOW - timedelta(hours=1))
+    assert planted_at(first) == planted_at(second) == NOW
+    assert first < second
+    assert planted_at(ids.separate().new(NOW - timedelta(hours=1))) == NOW - timedelta(hours=1)
 
 
 def test_two_processes_make_different_ids() -> None:

@@ -13,9 +13,9 @@ from tocsin.common.service import Counts, Service, end_process_on_failure
 
 
 class Rounds:
-    """What each round does; the last of `steps` stops the service."""
+    """What each round does, or its counts; the last of `steps` stops the service."""
 
-    def __init__(self, *steps: Exception | None) -> None:
+    def __init__(self, *steps: Exception | Counts | None) -> None:
         self.steps = list(steps)
         self.count = 0
         self.service: Service | None = None
@@ -26,9 +26,9 @@ class Rounds:
         if self.count == len(self.steps):
             assert self.service is not None
             self.service.stop()
-        if step is not None:
+        if isinstance(step, Exception):
             raise step
-        return {}
+        return {"done": 1} if step is None else step
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 async def run(
-    *steps: Exception | None, every: float = 0.1, service_class: type[Service] = Service, **options: float
+    *steps: Exception | Counts | None, every: float = 0.1, service_class: type[Service] = Service, **options: Any
 ) -> int:
     rounds = Rounds(*steps)
     rounds.service = service_class("test", rounds.run_once, every, **options)
@@ -92,6 +92,49 @@ async def test_an_outage_is_logged_once_and_the_pauses_grow_to_a_limit(
         "the database is away ",
         "the database is back",
     ]
+
+
+AWAY, IDLE = StoreUnavailableError("away"), dict[str, int]()
+
+
+async def said_and_told(
+    caplog: pytest.LogCaptureFixture, *steps: Exception | Counts | None, service_class: type[Service] = Service
+) -> tuple[list[str], int]:
+    """What was logged in these rounds, by its last word before a bracket, and how often `on_back` was called."""
+    back: list[None] = []
+    caplog.clear()
+    with caplog.at_level(logging.WARNING):
+        await run(*steps, service_class=service_class, on_back=lambda: back.append(None))
+    return [record.getMessage().partition(" (")[0].rpartition(" ")[2] for record in caplog.records], len(back)
+
+
+class TakesEveryRoundForAnAnswer(Service):
+    """Broken: a round that has asked nothing ends an outage."""
+
+    def __init__(self, name: str, run_once: Callable[[], Awaitable[Counts]], every: float, **options: Any) -> None:
+        async def counted() -> Counts:
+            return await run_once() or {"nothing": 0}
+
+        super().__init__(name, counted, every, **options)
+
+
+async def test_only_a_round_that_has_asked_says_that_the_database_is_back(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    """As of the begins, which ask nothing while the lease is not trusted, nor the heartbeat answered."""
+    steps = (AWAY, IDLE, AWAY, IDLE, IDLE, None, IDLE, None)
+    assert await said_and_told(caplog, *steps) == (["away", "back"], 1)
+    broken = await said_and_told(caplog, *steps, service_class=TakesEveryRoundForAnAnswer)
+    assert broken == (["away", "back", "away", "back"], 2)
+
+
+async def test_who_waits_for_the_database_is_told_once_after_each_outage(
+    pauses: list[float], caplog: pytest.LogCaptureFixture
+) -> None:
+    assert await said_and_told(caplog, None, None, AWAY, AWAY, None, None, AWAY, None, None) == (
+        ["away", "back"] * 2,
+        2,
+    )
 
 
 async def test_a_heartbeat_is_tried_again_as_often_as_ever(pauses: list[float]) -> None:

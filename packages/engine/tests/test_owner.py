@@ -8,6 +8,7 @@ from engine_bench import EngineBench, Executor
 from tocsin.common.errors import LeaseLostError
 from tocsin.common.states import RunState
 from tocsin.engine import owner as module
+from tocsin.engine.owner import Owner
 
 
 async def running(executor: Executor) -> asyncio.Task[None]:
@@ -103,6 +104,37 @@ async def test_draining_ends_with_a_lease_that_is_lost_meanwhile() -> None:
     with pytest.raises(LeaseLostError):
         await asyncio.wait_for(owner, 10)
     assert not await asyncio.wait_for(draining, 10)
+
+
+async def woken_by_the_heartbeat() -> set[str]:
+    """The services that are woken by the first heartbeat after an outage; none by those before."""
+    bench = EngineBench()
+    await bench.start()
+    beat, *others = bench.owner._services
+    bench.database.unavailable = True
+    pauses = [await beat._round() for _ in range(10)]
+    assert max(pauses) <= 0.5, "it is the first to see that the database is back"
+    assert not any(service._wake.is_set() for service in others)
+    bench.database.unavailable = False
+    await beat._round()
+    woken = {service.name for service in others if service._wake.is_set()}
+    for service in others:
+        service._wake.clear()
+    await beat._round()
+    assert not any(service._wake.is_set() for service in others)
+    return woken
+
+
+ALL_BUT_THE_HEARTBEAT = {"judge", "ownership", "give back", "read", "begin", "abort"}
+
+
+async def test_the_first_heartbeat_after_an_outage_ends_the_pauses_of_all_others() -> None:
+    assert await woken_by_the_heartbeat() == ALL_BUT_THE_HEARTBEAT
+
+
+async def test_an_owner_whose_services_wait_out_their_pauses_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Owner, "_wake_all", lambda _self: None)
+    assert await woken_by_the_heartbeat() != ALL_BUT_THE_HEARTBEAT
 
 
 async def drains_through_an_outage(monkeypatch: pytest.MonkeyPatch) -> bool:

@@ -109,24 +109,6 @@ async def test_one_that_cannot_be_planned_hinders_no_other(
     assert await upgrade(memory).run_once() == {"looked_at": 2, "replanted": 1, "failed": 1}
 
 
-@pytest.mark.parametrize(("failures", "replanted"), [(1, 1), (2, 0)])
-async def test_what_fails_once_is_done_at_the_second_try(
-    memory: MemoryNextRowBench, monkeypatch: pytest.MonkeyPatch, failures: int, replanted: int
-) -> None:
-    task = await memory.a_task()
-    await memory.age(task)
-    replant, left = Tasks.replant, iter(range(failures))
-
-    async def failing(tasks: Tasks, tenant_id: UUID, task_id: UUID) -> bool:
-        if next(left, None) is not None:
-            raise RuntimeError("a passing fault")
-        return await replant(tasks, tenant_id, task_id)
-
-    monkeypatch.setattr(Tasks, "replant", failing)
-    counts = await upgrade(memory).run_once()
-    assert counts == {"looked_at": 1, "replanted": replanted, "failed": 1 - replanted}
-
-
 async def test_counts_are_logged(memory: MemoryNextRowBench, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     for _ in range(3):

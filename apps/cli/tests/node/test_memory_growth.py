@@ -31,10 +31,10 @@ async def failing(_request: Request) -> int:
     return 500
 
 
-async def cycle(bench: NodeBench, tasks: list[Task]) -> None:
-    """Some hundred runs of each task, to their end."""
+async def cycle(bench: NodeBench, tasks: list[Task], runs: int) -> None:
+    """So many runs of each task, to their end."""
     for task in tasks:
-        ids = [bench.ids.new() for _ in range(RUNS)]
+        ids = [bench.ids.new() for _ in range(runs)]
         priority = int(task.plan.priority)
         await bench.execute(_PLANT, task.tenant_id, task.id, task.plan_version, priority, lane_of(task.id), ids)
         await bench.store.tasks.notify(queue_payload([(task.tenant_id, priority)]))
@@ -60,7 +60,7 @@ def alive(node: Node) -> Counter[str]:
     return found
 
 
-async def grown(bench: NodeBench) -> dict[str, tuple[int, int]]:
+async def grown(bench: NodeBench, runs: int = RUNS) -> dict[str, tuple[int, int]]:
     """What there is more of, by more than a few, after some thousand runs than after some hundred."""
     bench.endpoint.answers["/failing"] = failing
     node = bench.start()
@@ -71,10 +71,10 @@ async def grown(bench: NodeBench) -> dict[str, tuple[int, int]]:
         await bench.an_idle_task(tenant, call={"url": "http://127.0.0.1:9/", "retry": {"max_attempts": 1}}),
     ]
     await bench.ready(node, tenants=1)
-    await cycle(bench, tasks)
+    await cycle(bench, tasks, runs)
     before = alive(node)
     for _ in range(CYCLES):
-        await cycle(bench, tasks)
+        await cycle(bench, tasks, runs)
     return {name: (before[name], count) for name, count in alive(node).items() if count > before[name] + 20}
 
 
@@ -93,4 +93,4 @@ async def test_b76_the_check_catches_a_completer_that_keeps_its_runs(
         add(self, run, completion)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Completer, "add", keeping)
-    assert "Begun" in await grown(bench)
+    assert "Begun" in await grown(bench, runs=50)  # it keeps every one

@@ -26,7 +26,7 @@ def test_a_second_owner_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch
         refuse()
         assert ask(first.dsn, "select 1") == 1
         with monkeypatch.context() as twin:
-            twin.setattr(EmbeddedPostgres, "_take_lock", lambda _: None)
+            twin.setattr(cluster, "take_lock", lambda _: None)
             usurper = place.server()
             with pytest.raises(pytest.fail.Exception):
                 refused(usurper.start, "in use by another tocsin")

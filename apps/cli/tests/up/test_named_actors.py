@@ -90,6 +90,21 @@ def test_b74_a_constructor_that_failed_is_an_error_in_good_time_and_its_name_is_
     assert second not in ERRORS
 
 
+def test_a_frozen_executor_is_ended_with_its_process_and_no_other_is(found: dict[str, Any]) -> None:
+    silence = found["silence"]
+    assert silence["names"] == ["executor/frozen/1-0", "executor/well/1-0", "executor/well/1-1"]
+    assert silence["ended"] == ["executor/frozen/1-0"]
+    assert silence["left"] == silence["names"][1:]
+    assert silence["same"] == [True, True]
+    assert silence["process gone"], "else it would come back, and take a lease beside the one in its place"
+
+
+def test_another_comes_in_the_place_of_a_frozen_executor(found: dict[str, Any]) -> None:
+    assert found["silence"]["again"] == "executor/frozen/1-0"
+    assert found["silence"]["other"]
+
+
 def test_b74_what_is_named_in_the_end(found: dict[str, Any]) -> None:
     cells = ["executor/A/1-0", "executor/a/1-0", "executor/bad/1-0", "executor/tenant-a/b c/1-0"]
+    cells += ["executor/frozen/1-0", "executor/well/1-0", "executor/well/1-1"]
     assert found["named"] == sorted([*cells, "naive", "supervisor"])

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 import pytest
 
-from up_process import CLOCK, STOP_SECONDS, UpProcess, eventually, lives, nothing_left
+from up_process import CLOCK, KEEPER, STOP_SECONDS, UpProcess, eventually, is_called, lives, nothing_left
 
 OUTCOMES = """
 select count(*) from history h join tasks t on t.id = h.task_id
@@ -83,7 +83,7 @@ def test_secrets_are_in_private_files_only(demo: UpProcess) -> None:
 
 def test_the_endpoint_is_allowed_beside_what_the_operator_allows(demo: UpProcess) -> None:
     port = demo.said(r"Endpoint +http://127\.0\.0\.1:(\d+)")[1]
-    environment = demo.child("tocsin.cli.up.ray_keeper").environ()
+    environment = demo.child(KEEPER).environ()
     assert environment["TOCSIN_EGRESS_ALLOW"] == f"10.1.2.3/32:80,127.0.0.1/32:{port}"
 
 
@@ -137,12 +137,24 @@ def test_calls_start_on_time(demo: UpProcess) -> None:
 
 
 def test_ray_comes_back_without_its_gcs(demo: UpProcess) -> None:
+    """And though the raylet of its next start dies before that is ready."""
     old = [process for process in demo.descendants() if "ray::" in " ".join(process.cmdline())]
     assert len(old) > 1
+    seen = set(demo.descendants())
     demo.child("gcs_server").kill()
     demo.said(r"ray has ended \(exit code 1\)", SECONDS)
+
+    def early() -> list[psutil.Process]:
+        return [process for process in set(demo.descendants()) - seen if is_called(process, "raylet")]
+
+    [raylet] = eventually(early, SECONDS, "another raylet")
+    keeper = demo.child(KEEPER)
+    broken_off = [keeper, *keeper.children(recursive=True)]
+    raylet.kill()
+    demo.said("its raylet ended before it was ready", 5.0)  # Ray itself would wait for half a minute
     demo.said("ray is back", SECONDS)
     assert [process for process in old if lives(process)] == [], "actors of the Ray before live on"
+    assert [process for process in broken_off if lives(process)] == [], "something of the start that failed lives on"
     runs_go_on(demo, "the end of the GCS")
 
 

@@ -10,23 +10,20 @@ import psutil
 import pytest
 
 from tocsin.cli.up.processes import started_by
-from up_process import CLOCK, STOP_SECONDS, UpProcess, eventually, is_called, nothing_left, plain_account
+from up_process import (
+    CLOCK,
+    STOP_SECONDS,
+    UpProcess,
+    eventually,
+    keeper_of,
+    nothing_left,
+    plain_account,
+    uses_a_given_database,
+)
 
 GUARDIAN_SECONDS = 20.0
-KEEPER = "tocsin.cli.up.ray_keeper"
 
 pytestmark = pytest.mark.timeout(120)
-
-
-def keeper_of(up: UpProcess) -> psutil.Process:
-    """Ray's keeper, as soon as it is there: all others are then, too."""
-
-    def found() -> list[psutil.Process]:
-        assert up.process.poll() is None, up.output
-        return [process for process in up.descendants() if is_called(process, KEEPER)]
-
-    keeper: psutil.Process = eventually(found, 60.0, f"the keeper of Ray in:\n{up.output}")[0]
-    return keeper
 
 
 def test_data_of_another_postgresql_are_refused(home: Path) -> None:
@@ -54,6 +51,8 @@ def test_sigterm_while_it_starts_ends_with_0(home: Path) -> None:
         up = UpProcess(home / "early")
         started.append(up)
         keeper_of(up)
+        with pytest.raises(AssertionError, match="it has started a server"):
+            uses_a_given_database(up)
         up.signal(signal.SIGTERM)
         assert up.ended(STOP_SECONDS) == 0
 

@@ -11,6 +11,7 @@ from rich.console import Console
 
 from tocsin.cli.demo.figures import Figures, Known
 from tocsin.cli.up import screen as module
+from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.machine import Machine
 from tocsin.cli.up.options import UpOptions
 from tocsin.cli.up.screen import Screen
@@ -18,7 +19,7 @@ from tocsin.cli.up.screen import Screen
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
 
-def machine(*, demo: bool = True) -> Machine:
+def machine(*, demo: bool = True, given: str | None = None) -> Machine:
     serves = SimpleNamespace(ready=True, running=True, pid=77)
     stands: Any = SimpleNamespace(
         options=UpOptions(Path("/data dir"), 8080, 8265, 2, demo),
@@ -27,7 +28,7 @@ def machine(*, demo: bool = True) -> Machine:
         ray_folder=Path("/tmp/tocsin-x/r1"),
         endpoint_port=9000,
         api=serves,
-        postgres=serves,
+        postgres=GivenPostgres(given, Path("/data dir")) if given else serves,
         ray=SimpleNamespace(ready=False, pid=78),
         endpoint=serves,
     )
@@ -93,6 +94,15 @@ def test_lines_are_plain_where_there_is_no_terminal(capsys: pytest.CaptureFixtur
     assert "every 2 s: due " in said
     assert "Endpoint" not in said
     assert said.splitlines().index("Try:") == 6
+
+
+def test_a_given_database_is_shown_by_its_setting(capsys: pytest.CaptureFixture[str]) -> None:
+    url = "postgresql://tocsin:hush@db.example:5432,other.example/tasks?password=hush"
+    with Screen().showing(machine(demo=False, given=url), []):
+        pass
+    said = capsys.readouterr().out
+    assert "  PostgreSQL  db.example:5432,other.example/tasks  from TOCSIN_DATABASE_URL\n" in said
+    assert "hush" not in said
 
 
 def test_a_terminal_that_is_gone_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ class Twin:
 
 
 _BEYOND = "what_is_held_beyond_a_part_of_the_cap_is_counted"
+_LIVE = "live_executors_are_counted_by_their_heartbeats"
 
 TWINS = (
     Twin(
@@ -157,6 +158,10 @@ TWINS = (
         "and (not many.suspicious or clock_timestamp() - l.heartbeat_at > 2 * l.ttl)",
         "more_than_half_overdue_get_one_more_ttl",
     ),
+    Twin("lease_live", "expired_at is null and", _LIVE),
+    Twin("lease_live", "and not draining", _LIVE),
+    Twin("lease_live", "and generation > 0", _LIVE),
+    Twin("lease_live", "and clock_timestamp() - heartbeat_at <= ttl", _LIVE),
     Twin(
         "lease_remove",
         "and not exists (select from running r where r.lease_id = l.id)",

@@ -1,13 +1,12 @@
 """B72, for PostgreSQL's connections: a statement that is cancelled leaves no answer behind for the next caller."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
-from urllib.parse import urlsplit, urlunsplit
+from collections.abc import Awaitable, Callable
 from uuid import UUID
 
 import pytest
 
+from holding_proxy import Proxy, proxied
 from store_bench import PostgresBench
 from store_builders import a_task, a_tenant
 from tocsin.common.store.postgres.store import PostgresStore
@@ -15,73 +14,6 @@ from tocsin.common.store.postgres.store import PostgresStore
 ROUNDS = 30
 Ask = Callable[[UUID], Awaitable[set[UUID]]]
 """The tasks of a tenant, as a store says."""
-
-
-class Proxy:
-    """Between a store and its server: requests pass, answers wait while it holds them."""
-
-    def __init__(self, host: str, port: int) -> None:
-        self._to = (host, port)
-        self._flow = asyncio.Event()
-        self._flow.set()
-        self._tasks: set[asyncio.Task[None]] = set()
-        self.answered = asyncio.Event()
-        self.port = 0
-        self.made = 0
-
-    def hold(self) -> None:
-        self._flow.clear()
-        self.answered.clear()
-
-    def release(self) -> None:
-        self._flow.set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.made += 1
-        server_reader, server_writer = await asyncio.open_connection(*self._to)
-        for pump in (self._requests(reader, server_writer), self._answers(server_reader, writer)):
-            task = asyncio.create_task(pump)
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _requests(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def _answers(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError):
-            while data := await reader.read(65536):
-                self.answered.set()
-                await self._flow.wait()
-                writer.write(data)
-                await writer.drain()
-        writer.close()
-
-    async def close(self) -> None:
-        tasks = [*self._tasks]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-
-@contextlib.asynccontextmanager
-async def proxied(url: str) -> AsyncIterator[tuple[Proxy, str]]:
-    """A proxy before the server of a URL, and the URL by way of it."""
-    parts = urlsplit(url)
-    assert parts.hostname is not None
-    proxy = Proxy(parts.hostname, parts.port or 5432)
-    server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
-    proxy.port = server.sockets[0].getsockname()[1]
-    account = parts.netloc.rpartition("@")[0]
-    netloc = f"{account}@127.0.0.1:{proxy.port}" if account else f"127.0.0.1:{proxy.port}"
-    try:
-        yield proxy, urlunsplit(parts._replace(netloc=netloc))
-    finally:
-        server.close()
-        await proxy.close()
 
 
 async def foreign_answers(bench: PostgresBench, proxy: Proxy, ask: Ask) -> int:

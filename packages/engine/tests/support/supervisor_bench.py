@@ -26,12 +26,14 @@ RELEASE = "2026f"
 
 
 class FakeCells:
-    """Executors as names; what is drained goes at once."""
+    """Executors as names; what is drained or ended goes at once. `silent`: those that do not answer."""
 
     def __init__(self) -> None:
         self.cells: dict[str, list[str]] = {}
         self.started: list[tuple[str, int]] = []
         self.drained: list[str] = []
+        self.silent: set[str] = set()
+        self.ended: list[str] = []
 
     async def running(self) -> dict[str, list[str]]:
         return {cell: list(names) for cell, names in self.cells.items() if names}
@@ -44,6 +46,15 @@ class FakeCells:
 
     async def drain(self, names: Sequence[str]) -> None:
         self.drained += names
+        self._go(names)
+
+    async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
+        ended = [name for name in names if name in self.silent][:most]
+        self.ended += ended
+        self._go(ended)
+        return ended
+
+    def _go(self, names: Sequence[str]) -> None:
         for running in self.cells.values():
             running[:] = [name for name in running if name not in names]
 

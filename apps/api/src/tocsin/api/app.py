@@ -32,7 +32,7 @@ def create_app(store: Store, clock: Clock, ids: Ids) -> web.Application:
     notifier = Notifier(store.tasks.notify, clock)
     context = Context(
         store=store,
-        writes=Tasks(store.tasks, ids, notifier.wake),
+        writes=Tasks(store.tasks, ids.separate(), notifier.wake),
         keys=Keys(store.tenants, clock),
         ids=ids,
         notifier=notifier,

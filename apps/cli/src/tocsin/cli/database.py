@@ -14,6 +14,13 @@ log = logging.getLogger("tocsin.database")
 
 _AGAIN_SECONDS = 1.0
 NAME = "tocsin cli"
+OLDEST_MAJOR, NEWEST_MAJOR = 15, 18
+"""The versions of PostgreSQL that Tocsin is tested on, these two included."""
+
+
+def major_of(server: str) -> int:
+    """The major version of a server that says `18.6`."""
+    return int(server.partition(".")[0])
 
 
 @asynccontextmanager

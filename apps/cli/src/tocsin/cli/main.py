@@ -26,7 +26,7 @@ def up(
     dashboard_port: Annotated[int | None, typer.Option(min=1, max=65_535, help="Ray's dashboard's port.")] = None,
     executors: Annotated[int | None, typer.Option(min=1, max=64, help="Executor processes.")] = None,
 ) -> None:
-    """Run everything on this machine: PostgreSQL, Ray, the API.
+    """Run everything on this machine: PostgreSQL, Ray, the API. With TOCSIN_DATABASE_URL, that database instead.
 
     Ctrl-C or SIGTERM drains and stops it within 10 s (exit code 0); a second one kills it (exit code 130).
     """
@@ -40,6 +40,7 @@ def up(
         dashboard_port=dashboard_port or chosen.dashboard_port,
         executors=executors or usual_executors(),
         demo=demo,
+        database_url=chosen.database_url if "database_url" in chosen.model_fields_set else None,
     )
     run(run_up(options, chosen.egress_allow))
 

@@ -346,7 +346,7 @@ class _OneId(Ids):
         super().__init__(SystemClock(), random.Random())
         self._only = only
 
-    def new(self) -> UUID:
+    def new(self, at: datetime | None = None) -> UUID:
         return self._only
 
 

@@ -31,3 +31,6 @@ class NodeCells:
         for name in names:
             _, node = self._nodes.pop(name)
             self.drained.append(asyncio.create_task(node.drain()))
+
+    async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
+        return []  # these answer for as long as this process does

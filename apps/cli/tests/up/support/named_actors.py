@@ -6,6 +6,7 @@ As `named_actors.py FOLDER`; it starts itself again as `named_actors.py ask ADDR
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import psutil
 import ray
 from ray.exceptions import RayActorError
 
@@ -48,6 +50,17 @@ class FailsOnce:
 
     async def name(self) -> str:
         return "alive"
+
+
+@ray.remote(num_cpus=0, max_restarts=-1)
+class Alive:
+    """Has a process."""
+
+    def __init__(self, cell: str, generation: int, name: str) -> None:
+        self._pid = os.getpid()
+
+    async def pid(self) -> int:
+        return self._pid
 
 
 def started_and_asked(start: Callable[[], Any], method: str = "status") -> str:
@@ -136,6 +149,33 @@ async def constructor_that_fails() -> dict[str, Any]:
     return {"started": [await started(), await started()]}
 
 
+async def silence() -> dict[str, Any]:
+    """Of three executors one is frozen, as one by a debugger or a hypervisor: none but the silent one is ended."""
+    cells = RayCells(Alive)
+    names = [await cells.start(cell, 1) for cell in ("frozen", "well", "well")]
+
+    def pid_of(name: str) -> int:
+        pid: Any = ray.get(ray.get_actor(name, NAMESPACE).pid.remote(), timeout=LIMIT)
+        return int(pid)
+
+    pids = {name: pid_of(name) for name in names}
+    frozen = psutil.Process(pids[names[0]])
+    frozen.send_signal(signal.SIGSTOP)
+    ended = await cells.end_silent([*names, "executor/gone/1-0"], 3)
+    running = await cells.running()
+    again = await cells.start("frozen", 1)
+    gone, _ = psutil.wait_procs([frozen], timeout=LIMIT)
+    return {
+        "names": names,
+        "ended": ended,
+        "left": running.get("well"),
+        "same": [pid_of(name) == pids[name] for name in names[1:]],
+        "again": again,
+        "other": pid_of(again) != pids[names[0]],
+        "process gone": bool(gone),
+    }
+
+
 def main(folder: str) -> None:
     context: Any = ray.init(
         address="local",
@@ -154,6 +194,7 @@ def main(folder: str) -> None:
         "naive": without_get_if_exists(),
         "cells": asyncio.run(cells()),
         "constructor": asyncio.run(constructor_that_fails()),
+        "silence": asyncio.run(silence()),
         "named": sorted(ray.util.list_named_actors()),
     }
     print(json.dumps(result), flush=True)

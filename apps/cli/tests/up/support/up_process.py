@@ -29,6 +29,9 @@ _WATCH_SECONDS = 0.3
 _TAG = "TOCSIN_TEST_DATA_DIR"
 """An environment variable by which the children of one `up` are told from those of all others on the machine."""
 
+GIVEN = "TOCSIN_DATABASE_URL"
+KEEPER = "tocsin.cli.up.ray_keeper"
+
 TOCSIN = Path(sys.executable).with_name("tocsin")
 
 
@@ -78,13 +81,15 @@ class UpProcess:
         self.dashboard_port = dashboard_port or free_port()
         self.lines: list[str] = []
         arguments = ("--data-dir", data_dir, "--port", self.port, "--dashboard-port", self.dashboard_port, *options)
+        own = {name: value for name, value in os.environ.items() if name != GIVEN}  # a developer's
+        self._given = environment.get(GIVEN)
         self.process = subprocess.Popen(
             [*command, TOCSIN, "up", *map(str, arguments)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env={**os.environ, _TAG: str(data_dir), **environment},
+            env={**own, _TAG: str(data_dir), **environment},
             user=account.user if account else None,
             group=account.group if account else None,
             extra_groups=account.extra_groups if account else None,
@@ -134,6 +139,8 @@ class UpProcess:
 
     @property
     def dsn(self) -> str:
+        if self._given is not None:
+            return self._given
         password = (self.data_dir / "password").read_text().strip()
         port = (self.data_dir / "port").read_text().strip()
         return f"postgresql://tocsin:{password}@127.0.0.1:{port}/tocsin"
@@ -221,3 +228,23 @@ def nothing_left(data_dir: Path, seconds: float = 2.0) -> Iterator[list[UpProces
     seen = {process for up in started for process in up.seen}
     eventually(lambda: not strays(data_dir, before, seen), seconds, f"an end of {strays(data_dir, before, seen)}")
     assert [folder for up in started for folder in up.folders if folder.exists()] == []
+
+
+def keeper_of(up: UpProcess) -> psutil.Process:
+    """Ray's keeper, as soon as it is there: all others are then, too."""
+
+    def found() -> list[psutil.Process]:
+        assert up.process.poll() is None, up.output
+        return [process for process in up.descendants() if is_called(process, KEEPER)]
+
+    keeper: psutil.Process = eventually(found, 60.0, f"the keeper of Ray in:\n{up.output}")[0]
+    return keeper
+
+
+def uses_a_given_database(up: UpProcess) -> None:
+    """Checks that it has started no server, and that what it has started works on the database of the setting."""
+    servers = [process for process in up.descendants() if process.name().startswith("postgres")]
+    assert servers == [], "it has started a server"
+    assert not (up.data_dir / "cluster").exists()
+    assert up.child("tocsin.cli.up.api_process").environ()[GIVEN] == up.dsn
+    up.said(rf"using the PostgreSQL .* which {GIVEN} names; none is started here", 1.0)

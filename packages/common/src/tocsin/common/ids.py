@@ -32,8 +32,9 @@ class Ids:
         self._millisecond = 0
         self._counter = 0
 
-    def new(self) -> UUID:
-        millisecond = int(self._clock.now().timestamp() * 1000)
+    def new(self, at: datetime | None = None) -> UUID:
+        """An id of the instant `at`, or of the clock's now; of a later one where it must be, so as to rise."""
+        millisecond = int((at or self._clock.now()).timestamp() * 1000)
         if millisecond > self._millisecond:
             self._millisecond = millisecond
             self._counter = self._rng.getrandbits(8)
@@ -46,6 +47,10 @@ class Ids:
         value |= 0x7 << 76 | self._counter << 64
         value |= 0b10 << 62 | self._rng.getrandbits(62)
         return UUID(int=value)
+
+    def separate(self) -> "Ids":
+        """Ids of the same clock and randomness that rise by themselves."""
+        return Ids(self._clock, self._rng)
 
 
 def shard_of(tenant_id: UUID) -> int:

@@ -20,8 +20,9 @@ class Service:
     """Runs `run_once` every `every` seconds, and at once when woken.
 
     A database that is away is logged once, retried with a pause that grows to `longest_pause` seconds, and
-    logged again when it is back. Any other exception is logged with its trace, and the loop goes on: one fault
-    must not end the service. A lost lease ends the loop: whoever started it must start anew.
+    logged again when it is back; `on_back` is called then. A round without counts has asked nothing of the database,
+    and says nothing about it. Any other exception is logged with its trace, and the loop goes on: one fault must not
+    end the service. A lost lease ends the loop: whoever started it must start anew.
     """
 
     def __init__(
@@ -31,11 +32,13 @@ class Service:
         every: float,
         *,
         longest_pause: float = _LONGEST_PAUSE,
+        on_back: Callable[[], object] = lambda: None,
     ) -> None:
         self.name = name
         self._run_once = run_once
         self._every = every
         self._longest_pause = longest_pause
+        self._on_back = on_back
         self._wake = asyncio.Event()
         self._stopping = False
         self._away = 0
@@ -62,7 +65,7 @@ class Service:
 
     async def _round(self) -> float:
         try:
-            await self._run_once()
+            counts = await self._run_once()
         except LeaseLostError:
             raise
         except StoreUnavailableError as error:
@@ -73,9 +76,10 @@ class Service:
         except Exception:
             log.exception("%s: a round failed; going on", self.name)
             return self._every
-        if self._away:
+        if self._away and counts:
             log.warning("%s: the database is back", self.name)
             self._away = 0
+            self._on_back()
         return self._every
 
 

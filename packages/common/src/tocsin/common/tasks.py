@@ -70,9 +70,9 @@ class Tasks:
             FieldError: the schedule has no slot to come.
             KeyReusedError: the idempotency key was used for another request.
         """
-        task_id = self._ids.new()
         async with self._store.write() as tx:
             now = await tx.now()
+            task_id = self._ids.new(now)
             if idempotency is not None and (made := await _replay(tx, tenant_id, idempotency, task_id)) is not None:
                 return Created(made, replayed=True)
             plan = new.plan(now)
@@ -94,7 +94,7 @@ class Tasks:
                 updated_at=now,
             )
             await tx.insert(task)
-            await tx.plant([self._planter.next_row(task, slot, None)])
+            await tx.plant([self._planter.next_row(task, slot, None, now)])
         self._woken(tenant_id, plan.priority)
         return Created(task_id, replayed=False)
 
@@ -153,7 +153,7 @@ class Tasks:
             await tx.withdraw_waiting(task_id, SkipReason.PAUSED)
             if row is not None:
                 accounted = await self._planter.end_row(tx, task, row, now, SkipReason.PAUSED)
-                await tx.plant([self._planter.parked_row(paused, accounted)])
+                await tx.plant([self._planter.parked_row(paused, accounted, now)])
         return paused
 
     async def resume(self, tenant_id: UUID, task_id: UUID) -> Task:
@@ -197,7 +197,7 @@ class Tasks:
             if task is not None:
                 await self._planter.end_row(tx, task, row, reference.now, SkipReason.DELETED)
             else:
-                await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.DELETED))
+                await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.DELETED, reference.now))
 
     async def skip_next(self, tenant_id: UUID, task_id: UUID) -> datetime:
         """Skips the next slot, and says which it was.
@@ -210,7 +210,7 @@ class Tasks:
             row = await take_next(tx, task_id)
             if row is None or row.slot is None:
                 raise ConflictError("the task has no next slot to skip: it is paused, faulty or ended")
-            await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.SKIPPED))
+            await tx.record_skip(tenant_id, task_id, self._planter.skip_of(row, SkipReason.SKIPPED, now))
             accounted = await self._planter.account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
             await self._planter.plant_after(tx, task, now, accounted)
         self._woken(tenant_id, task.plan.priority)
@@ -227,7 +227,7 @@ class Tasks:
             if task.state is TaskState.PAUSED:
                 raise ConflictError("the task is paused; resume it first")
             kind = Kind.FORCED if force else Kind.NOW
-            run = replace(self._planter.parked_row(task, None), due_at=now, kind=kind)
+            run = replace(self._planter.parked_row(task, None, now), due_at=now, kind=kind)
             await tx.plant([run])
         self._woken(tenant_id, task.plan.priority)
         return run.run_id
@@ -256,10 +256,12 @@ class Tasks:
                     break
             slot = slot_by_new_rules(task.plan, row.slot if row is not None else None, base, task.updated_at, now)
             task = await tx.update(replace(task, plan_version=task.plan_version + 1))
-            until = now if slot is None else slot - timedelta(seconds=1)
-            accounted = await self._planter.account(tx, task, base, task.updated_at, until, SkipReason.ZONE_DATA)
+            through = None if slot is None else slot - timedelta(seconds=1)
+            accounted = await self._planter.account(
+                tx, task, base, task.updated_at, now, SkipReason.ZONE_DATA, through=through
+            )
             if slot is not None:
-                await tx.plant([self._planter.next_row(task, slot, accounted)])
+                await tx.plant([self._planter.next_row(task, slot, accounted, now)])
         self._woken(tenant_id, task.plan.priority)
         return True
 
@@ -287,7 +289,7 @@ class Tasks:
     async def _replant_cancelled(self, tx: TaskTransaction, row: Pending, now: datetime) -> None:
         task = await _readable(tx, row.tenant_id, row.task_id)
         if task is None:  # its owner will find the definition unreadable, and park it, too
-            parked = replace(row, run_id=self._ids.new(), slot=None, due_at=PARKED, last_slot=row.slot)
+            parked = replace(row, run_id=self._ids.new(now), slot=None, due_at=PARKED, last_slot=row.slot)
             await tx.plant([parked])
             return
         accounted = await self._planter.account(tx, task, row.slot, row.slot, now, SkipReason.SKIPPED)
@@ -299,11 +301,11 @@ class Tasks:
         if new.state is TaskState.PAUSED:
             base = row.last_slot if row is not None else await tx.greatest_slot(new.id)
             accounted = await self._planter.account(tx, old, base, old.updated_at, now, SkipReason.PAUSED)
-            await tx.plant([self._planter.parked_row(new, accounted)])
+            await tx.plant([self._planter.parked_row(new, accounted, now)])
             return
         same_slots = new.plan == old.plan.model_copy(update={"priority": new.plan.priority})
         if row is not None and row.slot is not None and same_slots:
-            await tx.plant([replace(self._planter.next_row(new, row.slot, row.last_slot), due_at=row.due_at)])
+            await tx.plant([replace(self._planter.next_row(new, row.slot, row.last_slot, now), due_at=row.due_at)])
             return
         base = await self._planter.base(tx, new, row, now)
         if row is not None and (row.slot is None or row.slot <= now):

@@ -57,10 +57,12 @@ async def the_task(bench: Bench, task_id: UUID) -> Task:
     return task
 
 
-async def a_lease(bench: Bench, *, cell: str = "shared", ttl: float = 10.0, boot: str = "boot") -> UUID:
+async def a_lease(
+    bench: Bench, *, cell: str = "shared", ttl: float = 10.0, boot: str = "boot", generation: int = 0
+) -> UUID:
     lease_id = bench.ids.new()
     process = Process("node", boot, "pid:1", next(_numbers), 1.0)
-    await bench.store.leases.register(lease_id, cell, 0, process, "2026a", ttl)
+    await bench.store.leases.register(lease_id, cell, generation, process, "2026a", ttl)
     return lease_id
 
 

@@ -107,6 +107,22 @@ async def check_nobody_judges_himself(bench: Bench) -> None:
     assert await bench.store.leases.judge(judge) == []
 
 
+async def check_live_executors_are_counted_by_their_heartbeats(bench: Bench) -> None:
+    """Of those that a Supervisor has placed, whether or not somebody has judged the others."""
+    leases = bench.store.leases
+    assert await leases.live_executors() == {}
+    placed: dict[str, UUID] = {}
+    for who in ("one", "two", "drains", "ended", "overdue"):
+        placed[who] = await a_lease(bench, ttl=TTL, generation=2)
+    await a_lease(bench, ttl=TTL, generation=0)
+    await a_lease(bench, ttl=TTL, cell="own", generation=1)
+    await leases.beat(placed["drains"], draining=True)
+    await leases.expire([placed["ended"]])
+    await bench.age_lease(placed["overdue"], heartbeat=TTL + 1)
+    await bench.age_lease(placed["two"], heartbeat=TTL - 2)
+    assert await leases.live_executors() == {"shared": 2, "own": 1}
+
+
 async def check_neighbours_share_boot_and_namespace(bench: Bench) -> None:
     here, ended, elsewhere = [await a_lease(bench, boot=boot) for boot in ("b1", "b1", "b2")]
     await bench.store.leases.expire([ended])

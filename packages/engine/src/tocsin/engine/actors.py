@@ -4,6 +4,7 @@ Runs never travel through Ray: it places processes and restarts them, and the da
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 from collections.abc import Sequence
@@ -31,6 +32,7 @@ SUPERVISOR = "supervisor"
 _PREFIX = "executor"
 _EVERY = 1.0
 _DRAIN_GRACE = 30.0
+_ANSWER_SECONDS = 5.0
 
 
 class RayCells:
@@ -76,6 +78,24 @@ class RayCells:
             except ValueError:
                 continue
             actor.drain.remote(_DRAIN_GRACE)
+
+    async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
+        return await asyncio.to_thread(_end_silent, names, most)
+
+
+def _end_silent(names: Sequence[str], most: int) -> list[str]:
+    asked: dict[Any, str] = {}
+    for name in names:
+        with contextlib.suppress(ValueError):  # gone by now
+            asked[ray.get_actor(name, NAMESPACE).__ray_ready__.remote()] = name
+    # an actor that is dead, or on its way to be restarted, answers with an error
+    _, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_SECONDS) if asked else ([], [])
+    ended = []
+    for answer in silent[:most]:
+        with contextlib.suppress(ValueError):
+            ray.kill(ray.get_actor(asked[answer], NAMESPACE), no_restart=True)
+            ended.append(asked[answer])
+    return ended
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=0)

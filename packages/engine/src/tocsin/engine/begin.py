@@ -41,6 +41,9 @@ from tocsin.engine.planner import Planner
 log = logging.getLogger("tocsin.engine.begin")
 
 
+_LONGEST_PAUSE = 0.5
+"""Seconds between two tries to close a lost begin: nothing is begun before, however long the database was away."""
+
 TOGETHER = 500
 """Runs above which a begin is parted in two."""
 
@@ -327,6 +330,8 @@ class Beginner:
             item = by_id.get(row.run_id)
             if item is None or row.fence != item.row.fence + 1:
                 continue
+            if (row.run_id, row.fence) in self._board.in_flight:  # of an earlier begin, which was answered
+                continue
             run = begun_of(item.row, row.version)
             self._board.forget(item.row)
             self._count_skips(item)
@@ -352,7 +357,7 @@ class Beginner:
                 return await self._store.runs.held(self._lease.id)
             except StoreUnavailableError:
                 await asyncio.sleep(pause)
-                pause = min(2 * pause, 1.0)
+                pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _task(self, run: Begun) -> Task | None:
         """The definition in memory, if it is the one of the begin."""

@@ -116,10 +116,13 @@ class Board:
     def add(self, row: Pending) -> bool:
         """Takes a pending row up; says whether it was new. Rows of other tenants or lanes are not taken.
 
-        An earlier pair of its run gives way: it was read before the begin that this one comes back from.
+        An earlier pair of its run gives way: it was read before the begin that this one comes back from. One whose
+        begin is in flight already is out of date: the answer that brings it was long on its way.
         """
         scheduler = self.tenants.get(row.tenant_id)
         if scheduler is None or not scheduler.serves(row) or self.knows(row):
+            return False
+        if (row.run_id, row.fence + 1) in self.in_flight:
             return False
         if (earlier := self._known.get(row.run_id)) is not None:
             scheduler.queues[earlier.priority].remove({earlier.run_id})

@@ -69,6 +69,11 @@ def move_on(queue: Queue, start: RowKey, more: RowKey | None, last: RowKey, *, f
         queue.reached = last if queue.reached is None else max(last, queue.reached)
 
 
+def ahead(queue: Queue, key: RowKey) -> bool:
+    """Whether rows behind this key stand before where the queue is read on."""
+    return queue.cursor is None or key < queue.cursor
+
+
 def from_margin(look: Look) -> bool:
     """Whether it begins at an instant, neither at a row nor before every one."""
     return start_of(look)[1] == FIRST_RUN and start_of(look) != START

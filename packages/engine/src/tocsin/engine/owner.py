@@ -36,6 +36,9 @@ log = logging.getLogger("tocsin.engine.owner")
 
 _INSIST_PAUSE = 0.25
 
+_BEAT_PAUSE = 0.5
+"""The longest between two heartbeats while the database is away: the first that arrives ends everybody's waiting."""
+
 
 class WakeUps(Protocol):
     """Coalesced NOTIFYs. A lost one costs lateness, never a run; of a cancel, the rest of its call's time."""
@@ -120,7 +123,7 @@ class Owner:
         self._ownership_service = Service("ownership", self._own_once, every)
         self._abort_service = Service("abort", self._abort_once, config.abort_every)
         self._services = [
-            Service("beat", self._beat.run_once, every, longest_pause=every),
+            Service("beat", self._beat.run_once, every, longest_pause=min(every, _BEAT_PAUSE), on_back=self._wake_all),
             Service("judge", self._judge_once, every),
             self._ownership_service,
             Service("give back", give_back.run_once, config.give_back_every),
@@ -188,6 +191,11 @@ class Owner:
         await _insist(self.ownership.give_all)
         await self.calls.drained()
 
+    def _wake_all(self) -> None:
+        """The database is back: nobody waits out the pause that an outage has brought it to."""
+        for service in self._services:
+            service.wake()
+
     async def _read_once(self) -> dict[str, int]:
         counts = await self.reader.run_once()
         if counts["added"]:
@@ -229,7 +237,7 @@ class Owner:
         said, self._said_cancelled = self._said_cancelled, set()
         pairs = [pair for pair in self.board.in_flight if pair[0] in said] if said else []
         if not pairs:
-            return {"aborted": 0}
+            return {}
         try:
             rows = await self._store.runs.recheck(self.lease.id, pairs)
         except StoreUnavailableError:

@@ -35,6 +35,7 @@ from tocsin.engine.look import (
     START,
     Laps,
     Look,
+    ahead,
     begin_all,
     by_queue,
     from_margin,
@@ -135,8 +136,8 @@ class Reader:
             added += (await self._pages(self._pages_on(low), path="page"))[0]
         added += await self._read_left(list(self._behind()))
         if self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
-            self._last_sweep = self._clock.monotonic()
             added += await self._sweep()
+            self._last_sweep = self._clock.monotonic()  # one that failed is still to be done, by the next round
         added += await self._follow()
         await self._reviews.run_once()
         return {"added": added}
@@ -216,7 +217,7 @@ class Reader:
                     queue = scheduler.queues[key[1]]
                     new, last, more = self._new(queue, look, found.get(key, []))
                     added += await self._admit(new)
-                    self._laps.move(key, last if more and _ahead(queue, last) else None)
+                    self._laps.move(key, last if more and ahead(queue, last) else None)
         return added
 
     async def _read_hints(self) -> int:
@@ -241,17 +242,21 @@ class Reader:
 
     async def _sweep(self) -> int:
         turn = self._sweeps % self._config.everything_turns
-        self._sweeps += 1
         tenants = list(self._board.tenants)
         in_turn = [t for t in tenants if t.int % self._config.everything_turns == turn]
         others = [t for t in tenants if t.int % self._config.everything_turns != turn]
         woken = {key for key in self._woken if key[0] not in in_turn}
         self._woken -= woken
-        added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
+        try:
+            added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
+        except BaseException:
+            self._woken |= woken
+            raise
         added += await self._read(self._queues(in_turn), everything=True, path="sweep")
         self._reviews.plan(in_turn)
         await self._planner.refresh_secrets(in_turn)
         self._report_oldest()
+        self._sweeps += 1
         return added
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
@@ -319,7 +324,7 @@ class Reader:
         added = await self._admit(new, review)
         for queue, key, look, found_new, last, more in done:
             move_on(queue, start_of(look), last if more else None, last, found_new=found_new)
-            if queue.left and more and from_margin(look) and _ahead(queue, last):
+            if queue.left and more and from_margin(look) and ahead(queue, last):
                 self._laps.begin(key, last)
             if queue.cursor is not None:
                 full.append(key)
@@ -392,8 +397,3 @@ class Reader:
         oldest = self._board.oldest_due()
         age = 0.0 if oldest is None else (self._database_clock.now() - oldest).total_seconds()
         self._meter.set(DUE_OLDEST_AGE, max(0.0, age))
-
-
-def _ahead(queue: Queue, key: RowKey) -> bool:
-    """Whether rows behind this key stand before where the queue is read on."""
-    return queue.cursor is None or key < queue.cursor

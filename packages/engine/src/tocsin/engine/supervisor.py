@@ -1,6 +1,6 @@
-"""The Supervisor: keeps as many executors in each cell as `placements` says, carries promotions and demotions
-through, keeps history's partitions, ages history out, audits next rows, and replants them after a new release of zone
-data. No run needs it to fire.
+"""The Supervisor: keeps as many executors in each cell as `placements` says, and living ones; carries promotions and
+demotions through, keeps history's partitions, ages history out, audits next rows, and replants them after a new release
+of zone data. No run needs it to fire.
 
 A promotion is asked for by opening a tenant's own cell, a demotion by closing it; both are rows, so that a
 Supervisor that dies halfway is followed by one that goes on.
@@ -8,7 +8,7 @@ Supervisor that dies halfway is followed by one that goes on.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from tocsin.common.clock import Clock
@@ -18,6 +18,7 @@ from tocsin.common.store.tenants import Placement
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import TENANTS_DEDICATED
 from tocsin.engine.audit import NextRowAudit
+from tocsin.engine.silence import Silence, SilenceConfig
 from tocsin.engine.zone_data import ZoneDataUpgrade
 
 log = logging.getLogger("tocsin.engine.supervisor")
@@ -38,6 +39,11 @@ class Cells(Protocol):
         """Lets executors finish what is in flight, then ends them. Does not wait for their end."""
         ...
 
+    async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
+        """Asks executors whether they live, and ends those that do not answer within seconds, `most` at most; says
+        which. One that is being restarted is left alone."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class SupervisorConfig:
@@ -45,6 +51,7 @@ class SupervisorConfig:
     partition_days_ahead: int = 7
     keep_every: float = 600.0
     idempotency_seconds: float = 86_400.0
+    silence: SilenceConfig = field(default_factory=SilenceConfig)
 
 
 class Supervisor:
@@ -64,6 +71,7 @@ class Supervisor:
         self._zone_data = zone_data
         self._audit = NextRowAudit(store.next_rows, meter)
         self._config = config or SupervisorConfig()
+        self._silence = Silence(clock, self._config.silence)
         self._kept_at = -1e12
         self.generation = 0
 
@@ -75,6 +83,7 @@ class Supervisor:
     async def run_once(self) -> dict[str, int]:
         placements = await self._store.tenants.placements()
         started, drained = await self._size(placements)
+        ended = await self._end_silent()
         await self._carry_moves(placements)
         dedicated = [p for p in placements if p.tenant_id is not None and not p.closing]
         self._meter.set(TENANTS_DEDICATED, len(dedicated))
@@ -85,7 +94,8 @@ class Supervisor:
             finally:
                 await self._audit.run_once()
         replanted = (await self._zone_data.run_once()).get("replanted", 0)
-        return {"started": started, "drained": drained, "dedicated": len(dedicated), "replanted": replanted}
+        counts = {"started": started, "drained": drained, "ended": ended}
+        return {**counts, "dedicated": len(dedicated), "replanted": replanted}
 
     async def _size(self, placements: Sequence[Placement]) -> tuple[int, int]:
         """Starts what is missing, drains what is too many."""
@@ -104,6 +114,19 @@ class Supervisor:
                 await self._cells.drain(surplus)
                 drained += len(surplus)
         return started, drained
+
+    async def _end_silent(self) -> int:
+        """Ends executors that have no live lease and do not answer; the next round starts others in their place."""
+        running = await self._cells.running()
+        live = await self._store.leases.live_executors()
+        count = 0
+        for cell, lacking in self._silence.look({c: len(names) for c, names in running.items()}, live).items():
+            ended = await self._cells.end_silent(sorted(running[cell]), lacking)
+            if ended:
+                self._silence.ended(cell)
+                log.warning("ended %s of cell %s: no live lease, and no answer", ", ".join(ended), cell)
+            count += len(ended)
+        return count
 
     async def _needed(self, placement: Placement) -> bool:
         """Whether a closing cell still serves its tenant: its owner has yet to move it away."""

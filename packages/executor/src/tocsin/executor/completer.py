@@ -30,7 +30,7 @@ class CompleterConfig:
 
     batch: int = 500
     gather: float = 0.005
-    longest_pause: float = 1.0
+    longest_pause: float = 0.5
     refused_pause: float = 30.0
 
 

@@ -9,7 +9,7 @@ import typer
 from pydantic import SecretStr
 
 from tocsin.cli.commands.run import run, settings, table
-from tocsin.cli.database import open_store
+from tocsin.cli.database import NEWEST_MAJOR, OLDEST_MAJOR, major_of, open_store
 from tocsin.cli.egress import read_egress
 from tocsin.cli.limits import in_flight_limit
 from tocsin.cli.tenants import MAX_IN_FLIGHT
@@ -19,7 +19,6 @@ from tocsin.common.store.postgres.migrate import schema_state
 from tocsin.common.time.zones import zone_data_version
 
 _PREFIX = "TOCSIN_"
-_OLDEST, _NEWEST = 15, 18
 
 
 class Broken(TocsinError):  # noqa: N818 - a finding, not a failure of this program
@@ -85,8 +84,8 @@ async def examine(chosen: Settings) -> list[Finding]:
 
 async def _database(chosen: Settings) -> str:
     state = await schema_state(chosen.database_url.get_secret_value())
-    if not _OLDEST <= int(state.server.partition(".")[0]) <= _NEWEST:
-        raise Broken(f"PostgreSQL {state.server} is not one of {_OLDEST} to {_NEWEST}")
+    if not OLDEST_MAJOR <= major_of(state.server) <= NEWEST_MAJOR:
+        raise Broken(f"PostgreSQL {state.server} is not one of {OLDEST_MAJOR} to {NEWEST_MAJOR}")
     if state.missing:
         raise Broken(f"PostgreSQL {state.server}; {', '.join(state.missing)} not applied: run `tocsin migrate`")
     return f"PostgreSQL {state.server}, all migrations applied"

@@ -1,5 +1,6 @@
 """The files of one embedded database, and the making of them."""
 
+import fcntl
 import os
 import re
 import secrets
@@ -95,6 +96,27 @@ def require_major(cluster: Path, version: str) -> None:
             f"the data in {cluster} are of PostgreSQL {found}, but the server is PostgreSQL {version}: "
             f"dump them with a server {found} and load them into a new data directory"
         )
+
+
+def take_lock(layout: Layout) -> int:
+    """Locks the data directory for this process, for as long as the returned descriptor is open.
+
+    Raises:
+        PostgresError: another process holds it.
+    """
+    descriptor = open_private(layout.lock, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        holder = os.read(descriptor, 32).decode().strip()
+        os.close(descriptor)
+        raise PostgresError(
+            f"the data directory {layout.home} is in use by another tocsin (pid {holder}): "
+            f"stop that one or choose another data directory"
+        ) from error
+    os.truncate(descriptor, 0)
+    os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    return descriptor
 
 
 def read_password(layout: Layout) -> str:

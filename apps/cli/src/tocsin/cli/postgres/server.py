@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import os
 import re
 import shutil
@@ -122,7 +121,7 @@ class EmbeddedPostgres:
         self.stop()
         try:
             cluster.make_home(self._layout.home, self._account)
-            self._take_lock()
+            self._lock = cluster.take_lock(self._layout)
             self._dsn = self._start_locked()
         except OSError as error:
             self.stop()
@@ -155,21 +154,6 @@ class EmbeddedPostgres:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-    def _take_lock(self) -> None:
-        descriptor = cluster.open_private(self._layout.lock, os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            holder = os.read(descriptor, 32).decode().strip()
-            os.close(descriptor)
-            raise PostgresError(
-                f"the data directory {self._layout.home} is in use by another tocsin (pid {holder}): "
-                f"stop that one or choose another data directory"
-            ) from error
-        self._lock = descriptor
-        os.truncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
     def _start_locked(self) -> str:
         installed = self._bin_dir or programs.binaries()

@@ -17,6 +17,7 @@ from tocsin.cli.files import read_text, write_private
 from tocsin.cli.postgres import EmbeddedPostgres, PostgresError
 from tocsin.cli.up import processes
 from tocsin.cli.up.child import Child, ChildError, Message
+from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.options import HOST, UpError, UpOptions
 from tocsin.cli.up.ray_keeper import ray_environment, without_ray
 from tocsin.common.clock import Clock
@@ -32,6 +33,7 @@ _SETTLED_SECONDS = 60.0
 _OWNERS_SECONDS = 60.0
 _API_GRACE, _RAY_GRACE, _ENDPOINT_GRACE = 3.0, 7.0, 1.0
 _SERVER_GRACE = 2.0
+_RAY_TRIES = 3
 
 T = TypeVar("T")
 
@@ -46,7 +48,7 @@ class Machine:
         self._up_id = secrets.token_hex(8)
         self._folder = Path(tempfile.mkdtemp(prefix="tocsin-", dir=_TEMPORARY))
         self._one_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="postgres")
-        self.postgres = EmbeddedPostgres(options.data_dir, clock=clock, stop_grace=_SERVER_GRACE)
+        self.postgres = self._database()
         self.dsn = ""
         self.dashboard = f"{HOST}:{options.dashboard_port}"
         self.endpoint_port = 0
@@ -55,6 +57,12 @@ class Machine:
         self.api = self._child("api", "tocsin.cli.up.api_process")
         self.ray = self._child("ray", "tocsin.cli.up.ray_keeper", self._heard_ray)
         self.endpoint = self._child("endpoint", "tocsin.cli.demo.endpoint", self._heard_endpoint)
+
+    def _database(self) -> EmbeddedPostgres | GivenPostgres:
+        options = self.options
+        if options.database_url is not None:
+            return GivenPostgres(options.database_url.get_secret_value(), options.data_dir)
+        return EmbeddedPostgres(options.data_dir, clock=self._clock, stop_grace=_SERVER_GRACE)
 
     def _child(self, name: str, module: str, heard: Callable[[Message], None] = lambda message: None) -> Child:
         return Child(name, module, self._up_id, self.options.logs, heard)
@@ -82,9 +90,8 @@ class Machine:
         """
         self.dsn = await self._in_thread(self.postgres.start)
         self.options.logs.mkdir(mode=0o700, exist_ok=True)
-        await self._guardian.start(
-            dict(os.environ), self._up_id, str(self.options.data_dir / "cluster"), str(self._folder)
-        )
+        cluster = "" if isinstance(self.postgres, GivenPostgres) else str(self.options.data_dir / "cluster")
+        await self._guardian.start(dict(os.environ), self._up_id, cluster, str(self._folder))
         await self._guardian.wait_ready()
         for name in await migrate(self.dsn):
             log.info("applied migration %s", name)
@@ -96,8 +103,22 @@ class Machine:
         await self._start_api()
         await self._start_ray()
         await self.api.wait_ready()
-        await self.ray.wait_ready()
+        await self._wait_for_ray()
         await self._wait_for_owners()
+
+    async def _wait_for_ray(self) -> None:
+        """Returns once Ray is up. A machine that is busy, or has not read Ray's files yet, may need some tries."""
+        for tries_left in reversed(range(_RAY_TRIES)):
+            try:
+                await self.ray.wait_ready()
+                return
+            except ChildError as error:
+                await self.ray.end_strays()
+                if not tries_left:
+                    raise UpError(f"{error}; see {self.options.logs / 'ray-last'}") from error
+                log.warning("%s; starting it again", error)
+            await asyncio.sleep(_FIRST_PAUSE)
+            await self._start_ray()
 
     async def _wait_for_owners(self) -> None:
         """Returns once every shard has an owner: from then on, whatever is due is called."""

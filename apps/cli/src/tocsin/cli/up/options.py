@@ -6,6 +6,8 @@ import socket
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import SecretStr
+
 from tocsin.common.errors import TocsinError
 
 HOST = "127.0.0.1"
@@ -23,6 +25,8 @@ class UpOptions:
     dashboard_port: int
     executors: int
     demo: bool
+    database_url: SecretStr | None = None
+    """None: `up` runs a PostgreSQL of its own."""
 
     @property
     def logs(self) -> Path:

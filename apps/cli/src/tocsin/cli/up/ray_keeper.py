@@ -1,13 +1,15 @@
 """Ray as a child of `up`: a head node, the Supervisor, and a watch over raylet and GCS.
 
 Nothing restarts those two on one machine, and actors live on for a minute without them (rule 12). So this
-process ends as soon as one is gone; `up` then ends what is left of Ray and starts it again.
+process ends as soon as one is gone, also while Ray starts; `up` then ends what is left of Ray and starts it again.
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,8 @@ async def main(folder: Path, dashboard_port: int) -> None:
     from tocsin.cli.actors import ExecutorActor
     from tocsin.engine.actors import NAMESPACE, start_supervisor
 
+    watch = VitalWatch()
+    watch.start()
     context: Any = ray.init(
         address="local",
         namespace=NAMESPACE,
@@ -65,29 +69,58 @@ async def main(folder: Path, dashboard_port: int) -> None:
         configure_logging=False,
         _temp_dir=str(folder),
     )
+    watch.require_all()
     stop = asyncio.Event()
     with stop_signals(stop, parent=True):  # only now: ray.init puts its own in their place
         supervisor = start_supervisor(ExecutorActor)
-        vital = _vital_processes()
         tell_parent("ready", dashboard=context.dashboard_url, logs=str(folder / "session_latest" / "logs"))
-        while not stop.is_set():
-            if gone := [name for name, process in vital.items() if not _lives(process)]:
-                log.error("%s of Ray is gone", " and ".join(gone))
-                os._exit(1)  # Ray's own way out would wait for it
-            try:
-                await asyncio.wait_for(stop.wait(), _LOOK_SECONDS)
-            except TimeoutError:
-                continue
+        await stop.wait()
+        watch.stop()
         await asyncio.to_thread(_drain, supervisor)
     os._exit(0)  # Ray's own way out takes seconds and saves nothing; `up` ends what is left
 
 
-def _vital_processes() -> dict[str, psutil.Process]:
-    found = {child.name(): child for child in psutil.Process().children() if child.name() in _VITAL}
-    missing = set(_VITAL) - found.keys()
-    if missing:
-        raise RuntimeError(f"Ray has started without {' and '.join(sorted(missing))}")
-    return found
+class VitalWatch:
+    """Ends this process, with code 1, as soon as a raylet or GCS that it has started is gone.
+
+    It begins before Ray does: a raylet whose agents do not report within 15 s dies (a constant of Ray 2.60, which no
+    setting changes), and `ray.init` would wait on for it. It looks from a thread of its own: `ray.init` does not let
+    the event loop run.
+    """
+
+    def __init__(self) -> None:
+        self._over = threading.Event()
+        self._seen: dict[str, psutil.Process] = {}
+
+    def start(self) -> None:
+        threading.Thread(target=self._watch, name="watch raylet and GCS", daemon=True).start()
+
+    def stop(self) -> None:
+        self._over.set()
+
+    def require_all(self) -> None:
+        """Raises:
+        RuntimeError: Ray runs without a raylet or GCS of this process.
+        """
+        self.gone()
+        if missing := sorted(set(_VITAL) - self._seen.keys()):
+            raise RuntimeError(f"Ray has started without {' and '.join(missing)}")
+
+    def gone(self) -> list[str]:
+        """Looks which of them have ended. One that ended before the first look is a zombie, and found as such."""
+        if len(self._seen) < len(_VITAL):
+            for child in psutil.Process().children():
+                with contextlib.suppress(psutil.Error):
+                    if child.name() in _VITAL:
+                        self._seen[child.name()] = child
+        return sorted(name for name, process in self._seen.items() if not _lives(process))
+
+    def _watch(self) -> None:
+        while not self._over.wait(_LOOK_SECONDS):
+            if gone := " and ".join(self.gone()):
+                log.error("%s of Ray is gone", gone)
+                tell_parent("error", text=f"Ray cannot be started: its {gone} ended before it was ready")
+                os._exit(1)  # Ray's own way out would wait for it
 
 
 def _lives(process: psutil.Process) -> bool:
@@ -121,4 +154,4 @@ if __name__ == "__main__":
     except Exception as error:
         log.exception("Ray cannot be started")
         tell_parent("error", text=f"Ray cannot be started: {error}")
-        sys.exit(1)
+        os._exit(1)  # Ray's own way out waits for what has not come up

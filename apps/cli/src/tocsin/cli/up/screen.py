@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.cli.demo.figures import Figures, Line
+from tocsin.cli.up.given_postgres import SETTING, GivenPostgres
 from tocsin.cli.up.machine import CELL, Machine
 
 _REFRESH_SECONDS = 0.5
@@ -115,12 +116,10 @@ def summary_line(figures: Figures) -> str:
 
 def _where(machine: Machine) -> list[str]:
     options = machine.options
-    postgres_port = urlsplit(machine.dsn).port
     lines = [
         "Tocsin runs on this machine; Ctrl-C drains and stops it, a second Ctrl-C kills it",
         f"  API         http://127.0.0.1:{options.port}  {_state(machine.api.ready, machine.api.pid)}",
-        f"  PostgreSQL  127.0.0.1:{postgres_port}  {_state(machine.postgres.running, machine.postgres.pid)}"
-        f"  data: {options.data_dir}",
+        f"  PostgreSQL  {_database(machine)}",
         f"  Ray         http://{machine.dashboard}  {_state(machine.ray.ready, machine.ray.pid)}"
         f"  token: {options.ray_token}",
         f"  Executors   {options.executors} in cell {CELL}  logs: {machine.ray_folder}/session_latest/logs/worker-*",
@@ -133,6 +132,14 @@ def _where(machine: Machine) -> list[str]:
             f"  {_state(machine.endpoint.ready, machine.endpoint.pid)}",
         )
     return lines
+
+
+def _database(machine: Machine) -> str:
+    postgres = machine.postgres
+    if isinstance(postgres, GivenPostgres):
+        return f"{postgres.place}  from {SETTING}"
+    port = urlsplit(machine.dsn).port
+    return f"127.0.0.1:{port}  {_state(postgres.running, postgres.pid)}  data: {machine.options.data_dir}"
 
 
 def _state(serves: bool, pid: int | None) -> str:

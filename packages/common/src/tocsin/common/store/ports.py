@@ -63,10 +63,8 @@ class LeaseStore(Protocol):
         ...
 
     async def judge(self, lease_id: UUID) -> list[UUID]:
-        """Ends overdue leases on the word of `lease_id`, if that may judge (rule 6); says which.
-
-        The server processes of an ended lease are ended with it: a frozen client may hold locks.
-        """
+        """Ends overdue leases on the word of `lease_id`, if that may judge (rule 6), and their server processes with
+        them: a frozen client may hold locks. Says which."""
         ...
 
     async def expire(self, lease_ids: Sequence[UUID]) -> list[UUID]:
@@ -87,6 +85,10 @@ class LeaseStore(Protocol):
 
     async def listing(self, cell: str | None = None) -> list[LeaseInfo]:
         """The leases of a cell, or of all; the live ones first, each group by age."""
+        ...
+
+    async def live_executors(self) -> dict[str, int]:
+        """By cell, the executors that a Supervisor has placed, that live by their heartbeats, and do not drain."""
         ...
 
     async def end_backend(self, backend: Backend, wait: float) -> bool:
@@ -327,10 +329,8 @@ class TenantStore(Protocol):
         ...
 
     async def close_cell(self, cell: str, tenant_id: UUID) -> bool:
-        """Closes a tenant's own cell: its move to its shared shard is asked for, and owners let go.
-
-        False where there is no such cell, or it is a shared one.
-        """
+        """Closes a tenant's own cell: its move to its shared shard is asked for, and owners let go. False where there
+        is no such cell, or it is a shared one."""
         ...
 
     async def remove_cell(self, cell: str) -> bool:

@@ -1,5 +1,6 @@
 """Leases and shards, in memory."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -115,6 +116,18 @@ class MemoryLeases:
             if cell is None or lease.cell == cell
         ]
         return sorted(found, key=lambda info: (info.expired_at is not None, info.started_at))
+
+    async def live_executors(self) -> dict[str, int]:
+        await self._db.round_trip()
+        now = self._db.now()
+        return Counter(
+            lease.cell
+            for lease in self._db.leases.values()
+            if lease.expired_at is None
+            and not lease.draining
+            and lease.generation > 0
+            and now - lease.heartbeat_at <= lease.ttl
+        )
 
     async def end_backend(self, backend: Backend, wait: float) -> bool:
         await self._db.round_trip()

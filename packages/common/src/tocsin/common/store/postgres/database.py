@@ -16,6 +16,10 @@ from tocsin.common.store.rows import Backend
 STATEMENT_SECONDS = 10.0
 """The longest that any statement may take, by the server and by the client."""
 
+CONNECT_SECONDS = 2.0
+"""The longest that a new connection may take. TCP sends a first packet that is lost again after 1 s, and then after
+3 s: where a network was away, to begin anew is sooner than to wait for that."""
+
 PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_seqscan": "off", "jit": "off"}
 """How every connection plans: see `Database`."""
 
@@ -86,7 +90,7 @@ class Database:
                 self._dsn,
                 min_size=0,  # asyncpg would restore a floor by itself, and log a trace each time it cannot
                 max_size=self._size,
-                timeout=self._timeout,
+                timeout=min(self._timeout, CONNECT_SECONDS),
                 command_timeout=self._timeout,
                 max_inactive_connection_lifetime=0,
                 init=_require_own_session,
@@ -169,6 +173,9 @@ class Database:
             raise StoreUnavailableError(_text(error)) from error
         try:
             yield connection
+        except OutcomeUnknownError:
+            _drop(connection)  # to give it back would mean to wait for its answer as long again
+            raise
         finally:
             try:
                 await pool.release(connection, timeout=self._timeout)
@@ -245,7 +252,8 @@ async def _require_own_session(connection: "asyncpg.Connection[asyncpg.Record]")
         PooledError
     """
     row = await connection.fetchrow(
-        "select pg_backend_pid() as pid, current_setting('plan_cache_mode') as plan_cache_mode"
+        "select pg_backend_pid() as pid, current_setting('plan_cache_mode') as plan_cache_mode",
+        timeout=CONNECT_SECONDS,
     )
     assert row is not None
     if row["pid"] != connection.get_server_pid() or row["plan_cache_mode"] != PLANNING["plan_cache_mode"]:

@@ -65,6 +65,9 @@ class PostgresLeases:
     async def listing(self, cell: str | None = None) -> list[LeaseInfo]:
         return [LeaseInfo(**row) for row in await self._database.fetch("lease_list", cell)]
 
+    async def live_executors(self) -> dict[str, int]:
+        return {row["cell"]: row["live"] for row in await self._database.fetch("lease_live")}
+
     async def end_backend(self, backend: Backend, wait: float) -> bool:
         rows = await self._database.fetch("backend_end", backend.pid, backend.name, int(wait * 1000))
         return bool(rows[0]["gone"])
