@@ -136,6 +136,27 @@ def test_an_older_pair_is_not_taken_up_and_takes_nothing_with_it() -> None:
     assert [row.fence for row in board.choose(NOW, 10)] == [2]
 
 
+class TakesUpWhatIsBeingCalled(Board):
+    """Broken: a pair from before the begin that is in flight is taken up."""
+
+    def add(self, row: Pending) -> bool:
+        flying = self.in_flight.pop((row.run_id, row.fence + 1), None)
+        taken = super().add(row)
+        if flying is not None:
+            self.in_flight[row.run_id, row.fence + 1] = flying
+        return taken
+
+
+@pytest.mark.parametrize(("kind", "taken"), [(Board, False), (TakesUpWhatIsBeingCalled, True)])
+def test_a_pair_whose_begin_is_in_flight_is_out_of_date(kind: type[Board], taken: bool) -> None:
+    """A completion is recorded, its answer comes late; meanwhile the retry that it planted has been begun."""
+    board = a_board()
+    board.__class__ = kind
+    row = a_row(1)
+    fly(board, row)
+    assert board.add(row) is taken
+
+
 def test_a_row_of_a_begin_that_did_not_happen_is_due_again() -> None:
     board = a_board()
     board.add(a_row(1))

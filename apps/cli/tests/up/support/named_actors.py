@@ -155,8 +155,8 @@ async def silence() -> dict[str, Any]:
     names = [await cells.start(cell, 1) for cell in ("frozen", "well", "well")]
 
     def pid_of(name: str) -> int:
-        pid: Any = ray.get(ray.get_actor(name, NAMESPACE).pid.remote(), timeout=LIMIT)
-        return int(pid)
+        get: Any = ray.get
+        return int(get(ray.get_actor(name, NAMESPACE).pid.remote(), timeout=LIMIT))
 
     pids = {name: pid_of(name) for name in names}
     frozen = psutil.Process(pids[names[0]])
