@@ -1,6 +1,7 @@
 """The faults: what is done, to which process or connection, and for how long."""
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -127,7 +128,7 @@ async def kill_skewed(scene: Scene, seconds: float, rng: random.Random) -> str:
 
 def freeze_executor(*, dedicated: bool) -> Strike:
     """SIGSTOP, and SIGCONT long after its lease has ended: a zombie that comes back. The shared cell has others that
-    take over; a tenant whose own cell has one executor waits for it."""
+    take over; a tenant whose own cell has one executor waits until the Supervisor has ended and replaced it."""
 
     async def work(scene: Scene, seconds: float, rng: random.Random) -> str:
         life = scene.choose(rng, dedicated=dedicated)
@@ -138,7 +139,8 @@ def freeze_executor(*, dedicated: bool) -> Strike:
             scene.watch.failed(life.lease_id, at, scene.now())
             await asyncio.sleep(seconds)
         finally:
-            process.send_signal(signal.SIGCONT)
+            with contextlib.suppress(psutil.NoSuchProcess):  # replaced meanwhile
+                process.send_signal(signal.SIGCONT)
         return f"froze an executor of {life.cell}, pid {life.pid}"
 
     return work
@@ -290,7 +292,7 @@ def catalogue() -> dict[str, Fault]:
         Fault("kill-executor", kill_executor, recovery=5.0),
         Fault("kill-skewed", kill_skewed, recovery=5.0),
         Fault("freeze-executor", freeze_executor(dedicated=False), ttls=3.0, recovery=15.0),
-        Fault("freeze-dedicated", freeze_executor(dedicated=True), ttls=3.0),
+        Fault("freeze-dedicated", freeze_executor(dedicated=True), (70.0, 70.0), recovery=60.0, worst=65.0),
         Fault("partition-executor", partition_executor, ttls=2.0, recovery=15.0),
         Fault("kill-supervisor", kill_process("ray::Supervisor"), recover=10.0),
         Fault("kill-api", kill_process("tocsin.cli.up.api_process"), recover=10.0),
