@@ -137,6 +137,43 @@ async def test_who_waits_for_the_database_is_told_once_after_each_outage(
     )
 
 
+async def outages_of_an_idle_service(service_class: type[Service], caplog: pytest.LogCaptureFixture) -> list[str]:
+    """What a service that asks once an outage, and never between, says of two; and its first pause in the second."""
+    rounds = Rounds(AWAY, IDLE, IDLE, AWAY, IDLE, None)
+    service = rounds.service = service_class("test", rounds.run_once, 0.1)
+    caplog.clear()
+    said: list[str] = []
+    with caplog.at_level(logging.WARNING):
+        for number in range(5):
+            pause = await service._round()
+            if number in (1, 4):
+                service.is_back()
+                assert service._wake.is_set()
+            if number == 3:
+                said.append(f"{pause:g}")
+    words = [record.getMessage().partition(" (")[0].rpartition(" ")[2] for record in caplog.records]
+    return words + said
+
+
+class HearsNothing(Service):
+    """Broken: only its own rounds end an outage."""
+
+    def is_back(self) -> None:
+        self.wake()
+
+
+async def test_a_service_that_asks_nothing_after_an_outage_is_told_that_it_is_over(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert await outages_of_an_idle_service(Service, caplog) == ["away", "back", "away", "back", "0.2"]
+    assert await outages_of_an_idle_service(HearsNothing, caplog) == ["away", "0.4"]
+
+
+async def test_a_service_that_has_met_no_outage_says_nothing_of_its_end(caplog: pytest.LogCaptureFixture) -> None:
+    Service("test", Rounds(None).run_once, 0.1).is_back()
+    assert caplog.text == ""
+
+
 async def test_a_heartbeat_is_tried_again_as_often_as_ever(pauses: list[float]) -> None:
     """A pause longer than its own interval could make a living process look dead after an outage."""
     await run(*[StoreUnavailableError("away")] * 9, None, every=0.125, longest_pause=0.125)

@@ -1,6 +1,7 @@
 """Read: what is due comes into memory in order, whatever the queue's length, and whenever it was committed."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 from uuid import UUID
@@ -143,15 +144,17 @@ async def test_a_read_that_failed_is_done_again(bench: EngineBench, statement: s
         bench.owner.reader.want([(task.tenant_id, 2)])
     definitions = bench.store.tasks.definitions
     if statement == "heads":
-        bench.runs.away["heads"] = 1
+        bench.runs.away["heads"] = 1_000
     else:
 
         async def away(task_ids: Sequence[UUID]) -> Any:
             raise StoreUnavailableError("away")
 
         bench.store.tasks.definitions = away  # type: ignore[method-assign]
-    with pytest.raises(StoreUnavailableError):
+    with suppress(StoreUnavailableError):
         await bench.owner.reader.run_once()
+    assert not bench.owner.board.knows(row)
+    bench.runs.away.clear()
     bench.store.tasks.definitions = definitions  # type: ignore[method-assign]
     await bench.owner.reader.run_once()
     assert bench.owner.board.knows(row)
@@ -168,8 +171,7 @@ async def test_what_could_not_be_admitted_is_not_passed_over(bench: EngineBench)
 
     bench.store.tasks.definitions = away  # type: ignore[method-assign]
     await bench.first.own()
-    with pytest.raises(StoreUnavailableError):
-        await bench.owner.reader.run_once()
+    await bench.owner.reader.run_once()
     scheduler = bench.owner.board.tenants[task.tenant_id]
     assert scheduler.queues[2].cursor is None
     bench.store.tasks.definitions = definitions  # type: ignore[method-assign]

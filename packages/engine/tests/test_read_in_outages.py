@@ -41,7 +41,7 @@ async def every_turn_comes(bench: EngineBench) -> bool:
     failed = 0
     for number in range(44):
         await bench.advance(0.25)
-        bench.runs.away["heads"] = int(number % 2 == 1)
+        bench.runs.away["heads"] = 1_000 * (number % 2)
         try:
             await bench.owner.reader.run_once()
         except StoreUnavailableError:
@@ -55,18 +55,22 @@ async def test_a_sweep_that_fails_is_done_by_the_next_round_with_its_turn(bench:
 
 
 @pytest.fixture
-def marks_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Broken: a sweep counts as done before it is."""
-    sweep = Reader._sweep
+def passes_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Broken: a sweep that failed counts as done."""
+    run_once = Reader.run_once
 
-    async def marked(self: Reader) -> int:
-        self._last_sweep = self._clock.monotonic()
-        return await sweep(self)
+    async def passing(self: Reader) -> dict[str, int]:
+        last = self._last_sweep
+        try:
+            return await run_once(self)
+        except StoreUnavailableError:
+            self._last_sweep = max(last, self._clock.monotonic() - 1.0)
+            raise
 
-    monkeypatch.setattr(Reader, "_sweep", marked)
+    monkeypatch.setattr(Reader, "run_once", passing)
 
 
-@pytest.mark.usefixtures("marks_first")
+@pytest.mark.usefixtures("passes_over")
 async def test_a_reader_that_takes_a_failed_sweep_for_done_is_caught(bench: EngineBench) -> None:
     assert await rounds_that_say_it_is_back(bench) > 0
     other = EngineBench()

@@ -131,7 +131,7 @@ async def test_each_failure_is_logged_once_with_its_task_and_its_tenant(
 # --- broken twins ------------------------------------------------------------------------------------------------
 
 
-def is_left(self: ZoneDataUpgrade, tenant_id: UUID, task_id: UUID, now: object) -> None:
+def is_left(self: ZoneDataUpgrade, tenant_id: UUID, task_id: UUID, now: object, error: Exception) -> None:
     """Its page counts as done."""
 
 

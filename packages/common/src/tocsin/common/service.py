@@ -21,8 +21,9 @@ class Service:
 
     A database that is away is logged once, retried with a pause that grows to `longest_pause` seconds, and
     logged again when it is back; `on_back` is called then. A round without counts has asked nothing of the database,
-    and says nothing about it. Any other exception is logged with its trace, and the loop goes on: one fault must not
-    end the service. A lost lease ends the loop: whoever started it must start anew.
+    and says nothing about it: a service with many of those is told by `is_back`. Any other exception is logged with
+    its trace, and the loop goes on: one fault must not end the service. A lost lease ends the loop: whoever started it
+    must start anew.
     """
 
     def __init__(
@@ -46,6 +47,14 @@ class Service:
     def wake(self) -> None:
         """Makes the next round begin at once."""
         self._wake.set()
+
+    def is_back(self) -> None:
+        """The database is back, as another service has seen: what this one has met of the outage is over, though it
+        may ask nothing itself for long. Its next round begins at once."""
+        if self._away:
+            self._away = 0
+            log.warning("%s: the database is back", self.name)
+        self.wake()
 
     def stop(self) -> None:
         """Ends the loop after the round under way; at once where it pauses."""

@@ -24,6 +24,23 @@ def by_queue(rows: Iterable[Pending]) -> dict[QueueKey, list[Pending]]:
     return found
 
 
+def batches(looks: Iterable[Look | None], most: int) -> Iterator[list[Look]]:
+    """These looks, of `most` rows at most together, or one alone."""
+    together: list[Look] = []
+    rows = 0
+    for look in looks:
+        if look is None:
+            continue
+        wanted = sum(page.limit for page in look)
+        if together and rows + wanted > most:
+            yield together
+            together, rows = [], 0
+        together.append(look)
+        rows += wanted
+    if together:
+        yield together
+
+
 def queue_of(look: Look) -> QueueKey:
     """The queue that is looked at."""
     return look[0].tenant_id, int(look[0].priority)

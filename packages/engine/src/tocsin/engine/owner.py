@@ -194,7 +194,7 @@ class Owner:
     def _wake_all(self) -> None:
         """The database is back: nobody waits out the pause that an outage has brought it to."""
         for service in self._services:
-            service.wake()
+            service.is_back()
 
     async def _read_once(self) -> dict[str, int]:
         counts = await self.reader.run_once()

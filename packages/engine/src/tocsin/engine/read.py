@@ -1,8 +1,8 @@
 """Read: brings the heads of the owned queues into memory, and plans their successors ahead.
 
-Every two seconds a sweep asks each queue for its first rows from ten seconds ago; at take-over, and every
-ten seconds in turns, from the queue's start (rule 10). A queue whose page was full is read on from its last
-key when memory runs low. Rows already in memory are dropped by their pair.
+Every two seconds a sweep asks each queue for its first rows from ten seconds ago; at take-over, and every ten seconds
+in turns, from the queue's start (rule 10). A queue whose page was full is read on from its last key when memory runs
+low. Rows already in memory are dropped by their pair.
 
 What is read and kept of a queue does not grow with its backlog: a read asks for at most `KNOWN_BEFORE` rows more
 than it wants, and takes nothing into a queue that holds `FULL`. What commits late before the last key, behind more
@@ -12,12 +12,13 @@ Rows that wait for full endpoints are in no queue, so one whose head is of such 
 a round. What memory has no place for is left; it is read from where it stands as the rows of its endpoint are begun.
 Meanwhile the looks at all of the queue go through it in turns, a page each, and those from the margin are followed, a
 few pages a round, to where the queue is read on.
+
+A part of a round that fails holds up no other; a round fails where the database answers no part of it.
 """
 
 import asyncio
 import logging
 from collections.abc import Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import islice
 from uuid import UUID
@@ -36,6 +37,7 @@ from tocsin.engine.look import (
     Laps,
     Look,
     ahead,
+    batches,
     begin_all,
     by_queue,
     from_margin,
@@ -45,9 +47,14 @@ from tocsin.engine.look import (
     queue_of,
     start_of,
 )
+from tocsin.engine.parts import Parts
 from tocsin.engine.planner import Planner
+from tocsin.engine.read_config import ReadConfig
 from tocsin.engine.reviews import Reviews
 from tocsin.engine.tenant import ASIDE_FULL, FULL, PAGE, Queue, RowKey, TenantScheduler, key_of
+from tocsin.engine.turns import Turns
+
+__all__ = ["EVERYTHING", "KNOWN_BEFORE", "ReadConfig", "Reader"]
 
 log = logging.getLogger("tocsin.engine.read")
 
@@ -56,24 +63,6 @@ EVERYTHING = START[0]
 
 KNOWN_BEFORE = 2 * PAGE
 """Rows that a read asks for at most beyond what it wants, since memory knows as many that may stand before those."""
-
-
-@dataclass(frozen=True, slots=True)
-class ReadConfig:
-    """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement.
-
-    A round follows looks from the margin by `followed` pages in all, of `KNOWN_BEFORE` rows.
-    `hint_wait`: seconds after which an index that does not answer counts as failed.
-    """
-
-    lead: float = 5.0
-    sweep_every: float = 2.0
-    everything_turns: int = 5
-    glance: int = 16
-    batch: int = 2048
-    planned_at_once: int = 100
-    followed: int = 8
-    hint_wait: float = 0.05
 
 
 class Reader:
@@ -97,13 +86,11 @@ class Reader:
         self._config = config or ReadConfig()
         self._hints = hints or NullHints()
         self._hints_failed = False
-        self._wanted: dict[QueueKey, None] = {}
-        self._new_tenants: set[UUID] = set()
-        self._woken: set[QueueKey] = set()
+        self._wanted, self._woken = dict[QueueKey, None](), set[QueueKey]()
         self._laps = Laps()
         self._reviews = Reviews(board, planner)
-        self._last_sweep = -1e9
-        self._sweeps = 0
+        self._turns = Turns(self._config.everything_turns)
+        self._last_sweep, self._parts = -1e9, Parts()
 
     def want(self, queues: Iterable[QueueKey]) -> None:
         """Asks for these queues in the next round."""
@@ -113,34 +100,56 @@ class Reader:
 
     def want_everything(self, tenant_ids: Iterable[UUID]) -> None:
         """Asks for these tenants' queues from their start, in the next round."""
-        self._new_tenants.update(tenant_ids)
+        self._turns.owe(tenant_ids)
 
     async def run_once(self) -> dict[str, int]:
-        added = 0
-        if self._new_tenants:
-            fresh, self._new_tenants = self._new_tenants, set()
-            try:
-                added += await self._read(self._queues(fresh), everything=True, path="take_over")
-            except BaseException:
-                self._new_tenants |= fresh
-                raise
-        if self._wanted:
-            wanted, self._wanted = self._wanted, {}
-            try:
-                added += await self._read(list(wanted), everything=False, path="wake")
-            except BaseException:
-                self.want(wanted)
-                raise
-        added += await self._read_hints()
-        if low := self.low():
-            added += (await self._pages(self._pages_on(low), path="page"))[0]
-        added += await self._read_left(list(self._behind()))
-        if self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
-            added += await self._sweep()
-            self._last_sweep = self._clock.monotonic()  # one that failed is still to be done, by the next round
-        added += await self._follow()
-        await self._reviews.run_once()
+        """A round; each part is done though another failed. Where all were refused, the sweep tells if it is an outage.
+
+        Raises:
+            StoreUnavailableError: the database answered nothing; the next round sweeps at once.
+        """
+        added, parts = 0, self._parts
+        parts.begin()
+        try:
+            for group in self._turns.owed():
+                added += await parts.run(self._everything(group, "take_over"))
+            for part in (self._wake, self._read_hints, self._read_on, self._follow, self._reviews.run_once):
+                added += await parts.run(part())
+            if parts.outage or self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
+                self._last_sweep = self._clock.monotonic()
+                added += await self._sweep()
+        finally:
+            self._turns.settle(answered=parts.answered)
+        if (error := parts.outage) is not None:
+            self._last_sweep = -1e9  # so that no round says that the database is back that has not asked
+            raise error
+        parts.end()
         return {"added": added}
+
+    async def _everything(self, group: list[UUID], path: str) -> int:
+        """A look at all of these tenants' queues."""
+        try:
+            added = await self._read(self._queues(group), everything=True, path=path)
+            if path == "sweep":
+                self._reviews.plan(group)
+                await self._planner.refresh_secrets(group)
+        except BaseException:
+            self._turns.missed(group, taken_over=path == "take_over")
+            raise
+        self._turns.done(group)
+        return added
+
+    async def _wake(self) -> int:
+        wanted, self._wanted = self._wanted, {}
+        try:
+            return await self._read(list(wanted), everything=False, path="wake")
+        except BaseException:
+            self.want(wanted)
+            raise
+
+    async def _read_on(self) -> int:
+        added, _ = await self._pages(self._pages_on(self.low()), path="page")
+        return added + await self._read_left(list(self._behind()))
 
     def hungry(self) -> bool:
         """Whether some queue is to be read on, and memory holds little of it."""
@@ -227,37 +236,38 @@ class Reader:
                 named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
         except Exception as error:
             if not self._hints_failed:
-                reason = str(error) or type(error).__name__
-                log.warning("no hints (%s); the sweep finds every row without them", reason)
+                text = "no hints (%s); the sweep finds every row without them"
+                log.warning(text, str(error) or type(error).__name__)
             self._hints_failed = True
             return 0
         self._hints_failed = False
         if not named:
             return 0
         began = self._clock.monotonic()
+        self._parts.asked += 1
         rows = await self._store.runs.hinted(named[: self._config.batch], self._config.lead)
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, "hints")
         owned = [row for row in rows if row.tenant_id in self._board.tenants]
         return await self._admit([row for row in owned if not self._board.knows(row)])
 
     async def _sweep(self) -> int:
-        turn = self._sweeps % self._config.everything_turns
-        tenants = list(self._board.tenants)
-        in_turn = [t for t in tenants if t.int % self._config.everything_turns == turn]
-        others = [t for t in tenants if t.int % self._config.everything_turns != turn]
+        others, in_turn = self._turns.take(self._board.tenants)
+        added = await self._parts.run(self._glance(others, in_turn))
+        for group in self._turns.groups(in_turn):
+            added += await self._parts.run(self._everything(group, "sweep"))
+        if self._parts.outage:  # others may be none
+            added += await self._parts.run(self._glance(in_turn, ()))
+        self._report_oldest()
+        return added
+
+    async def _glance(self, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
         woken = {key for key in self._woken if key[0] not in in_turn}
         self._woken -= woken
         try:
-            added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
+            return await self._read(self._queues(others), everything=False, path="sweep", review=woken)
         except BaseException:
             self._woken |= woken
             raise
-        added += await self._read(self._queues(in_turn), everything=True, path="sweep")
-        self._reviews.plan(in_turn)
-        await self._planner.refresh_secrets(in_turn)
-        self._report_oldest()
-        self._sweeps += 1
-        return added
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
         return [
@@ -285,23 +295,13 @@ class Reader:
         """Takes these looks, a batch of rows at most a statement; says the queues whose page was full."""
         added = 0
         full: list[QueueKey] = []
-        together: list[Look] = []
-        rows = 0
-        for look in looks:
-            if look is None:
-                continue
-            wanted = sum(page.limit for page in look)
-            if together and rows + wanted > self._config.batch:
-                added += await self._statement(together, full, path, review)
-                together, rows = [], 0
-            together.append(look)
-            rows += wanted
-        if together:
+        for together in batches(looks, self._config.batch):
             added += await self._statement(together, full, path, review)
         return added, full
 
     async def _heads(self, pages: Sequence[QueuePage], path: str) -> list[Pending]:
         began = self._clock.monotonic()
+        self._parts.asked += 1
         rows = await self._store.runs.heads(pages, self._config.lead)
         self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, path)
         return rows
@@ -372,7 +372,7 @@ class Reader:
                 yield look_of(scheduler, key, PAGE, *queue.cursor)
 
     def _margin(self) -> datetime:
-        """Ten seconds ago: what commits late has its due instant after that."""
+        """What commits late has its due instant after that."""
         return self._database_clock.now() - timedelta(seconds=MARGIN_SECONDS)
 
     async def _admit(self, rows: Sequence[Pending], review: Container[QueueKey] = ()) -> int:
@@ -395,5 +395,5 @@ class Reader:
 
     def _report_oldest(self) -> None:
         oldest = self._board.oldest_due()
-        age = 0.0 if oldest is None else (self._database_clock.now() - oldest).total_seconds()
-        self._meter.set(DUE_OLDEST_AGE, max(0.0, age))
+        now = self._database_clock.now()
+        self._meter.set(DUE_OLDEST_AGE, max(0.0, (now - (oldest or now)).total_seconds()))

@@ -4,6 +4,10 @@ Begun only when every live lease reports this process's release: an executor of 
 its own, behind this one's back. Work goes by pages of tasks, a page a round, and how far it got is a row in the
 database, so that a crash costs one page, done twice to the same effect. A task that fails for a passing reason holds up
 no other: it is tried again until it is done, and till then the row in the database stays before it.
+
+Such a reason is also a task's row that somebody keeps locked: to its task the store gives the same error as in an
+outage. So the page ends there, for one such wait a round is enough, and the next goes on behind it. In an outage the
+next statement fails as well, and that ends the round.
 """
 
 import logging
@@ -91,7 +95,7 @@ class ZoneDataUpgrade:
         await self._try_again(state, counts)
         self._noted = self._done_through()
         said = {"looked_at": counts["looked_at"], "replanted": counts["replanted"]}
-        said["failed"] = counts["failed"] + counts["again"]
+        said["failed"] = counts["failed"] + counts["again"] + counts["refused"]
         noted = (self._config.release, self._noted)
         if noted != (state.release, state.through) and not await self._store.note_zone_data(state, *noted):
             return said  # another Supervisor is at it too
@@ -116,45 +120,60 @@ class ZoneDataUpgrade:
 
     async def _page(self, after: UUID, state: ZoneDataState, counts: Counter[str]) -> None:
         page = await self._store.zoned(after, self._config.page)
-        counts["looked_at"] += len(page.tasks) + len(page.unreadable)
-        counts["failed"] += len(page.unreadable)
-        for task_id in page.unreadable:
-            log.warning("zone data: the definition of task %s cannot be read; its next row is left alone", task_id)
+        last = page.last
         for task, row in page.tasks:
-            counts[await self._replant(task.tenant_id, task.id, state.now, (task, row))] += 1
-        self._after = page.last
+            counts["looked_at"] += 1
+            outcome = await self._replant(task.tenant_id, task.id, state.now, (task, row))
+            counts[outcome] += 1
+            if outcome == "refused":
+                last = task.id
+                break
+        for task_id in page.unreadable:
+            if last is None or task_id <= last:
+                counts["looked_at"] += 1
+                counts["failed"] += 1
+                log.warning("zone data: the definition of task %s cannot be read; its next row is left alone", task_id)
+        self._after = last
 
     async def _try_again(self, state: ZoneDataState, counts: Counter[str]) -> None:
         due = [(failed.tenant_id, task_id) for task_id, failed in self._failed.items() if failed.due <= state.now]
         for tenant_id, task_id in due[: self._config.page]:
-            counts[await self._replant(tenant_id, task_id, state.now)] += 1
+            outcome = await self._replant(tenant_id, task_id, state.now)
+            counts[outcome] += 1
+            if outcome == "refused":
+                break
 
     async def _replant(
         self, tenant_id: UUID, task_id: UUID, now: datetime, read: tuple[Task, Planned | None] | None = None
     ) -> str:
-        """What became of one task: `left`, `replanted`, `failed` for good, or `again`. One that cannot be planned
-        hinders no other. `read`: what was read of it, which may show that there is nothing to do."""
+        """What became of one task: `left`, `replanted`, `failed` for good, or to be tried `again`, as where it was
+        `refused` by the store. `read`: what was read of it, which may show that there is nothing to do."""
         try:
             if read is not None and stands(*read, None if read[1] is None else read[1].last_slot, now):
                 outcome = "left"
             else:
                 outcome = "replanted" if await self._tasks.replant(tenant_id, task_id) else "left"
-        except StoreUnavailableError:
-            raise
+        except StoreUnavailableError as error:  # a lost answer among them: replanting twice has the same effect
+            self._fail(tenant_id, task_id, now, error)
+            return "refused"
         except FaultyDefinitionError as error:
             log.warning("zone data: %s; its next row is left alone", error)
             outcome = "failed"
-        except Exception:
-            self._fail(tenant_id, task_id, now)
+        except Exception as error:
+            self._fail(tenant_id, task_id, now, error)
             return "again"
         if self._failed.pop(task_id, None) is not None and outcome != "failed":
             log.info("zone data: task %s of tenant %s could be planned after all", task_id, tenant_id)
         return outcome
 
-    def _fail(self, tenant_id: UUID, task_id: UUID, now: datetime) -> None:
+    def _fail(self, tenant_id: UUID, task_id: UUID, now: datetime, error: Exception) -> None:
         failed = self._failed.get(task_id)
         if failed is None:
-            log.exception("zone data: task %s of tenant %s could not be planned; it is tried again", task_id, tenant_id)
+            said = "zone data: task %s of tenant %s could not be planned%s; it is tried again"
+            if isinstance(error, StoreUnavailableError):
+                log.warning(said, task_id, tenant_id, f" ({error})")
+            else:
+                log.error(said, task_id, tenant_id, "", exc_info=error)
             self._failed[task_id] = _Failed(tenant_id, now + timedelta(seconds=self._config.retry))
             return
         pause = min(self._config.retry * 2.0 ** min(failed.tries, 30), self._config.longest_retry)

@@ -1,0 +1,21 @@
+"""How the reader reads: its periods and its limits."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class ReadConfig:
+    """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement.
+
+    A round follows looks from the margin by `followed` pages in all, of `KNOWN_BEFORE` rows.
+    `hint_wait`: seconds after which an index that does not answer counts as failed.
+    """
+
+    lead: float = 5.0
+    sweep_every: float = 2.0
+    everything_turns: int = 5
+    glance: int = 16
+    batch: int = 2048
+    planned_at_once: int = 100
+    followed: int = 8
+    hint_wait: float = 0.05
