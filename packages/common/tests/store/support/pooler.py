@@ -15,8 +15,10 @@ _KEY_DATA = b"K"
 async def pooled(url: str, *, drop_settings: bool, own_pids: bool) -> AsyncIterator[str]:
     """The URL of the pooler before the server of `url`."""
     parts = urlsplit(url)
+    serving = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        serving.add(asyncio.current_task())
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
             there, back = await asyncio.open_connection(parts.hostname, parts.port)
             back.write(await _startup(reader, drop_settings))
@@ -38,6 +40,7 @@ async def pooled(url: str, *, drop_settings: bool, own_pids: bool) -> AsyncItera
         yield parts._replace(netloc=place, query="sslmode=disable").geturl()
     finally:
         server.close()
+        await asyncio.gather(*filter(None, serving))  # each ends with its client
 
 
 async def _startup(reader: asyncio.StreamReader, drop_settings: bool) -> bytes:

@@ -17,8 +17,8 @@ STATEMENT_SECONDS = 10.0
 """The longest that any statement may take, by the server and by the client."""
 
 CONNECT_SECONDS = 2.0
-"""The longest that a new connection may take. TCP sends a first packet that is lost again after 1 s, and then after
-3 s: where a network was away, to begin anew is sooner than to wait for that."""
+"""The longest that a connection in place of a lost one may take at first: see `Database`. TCP sends a first packet that
+is lost again after 1 s, and then after 3 s: where a network was away, to begin anew is sooner than to wait for that."""
 
 PLANNING = {"plan_cache_mode": "force_generic_plan", "enable_bitmapscan": "off", "enable_seqscan": "off", "jit": "off"}
 """How every connection plans: see `Database`."""
@@ -76,6 +76,7 @@ class Database:
         self.name = name
         self._size = size
         self._timeout = timeout
+        self._connect_timeout = timeout
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
 
     async def open(self) -> None:
@@ -85,15 +86,15 @@ class Database:
             StoreUnavailableError: the database cannot be reached now; as PooledError, only through a pooler.
         """
         milliseconds = int(self._timeout * 1000)
+        self._connect_timeout = self._timeout
         try:
             pool = await asyncpg.create_pool(
                 self._dsn,
                 min_size=0,  # asyncpg would restore a floor by itself, and log a trace each time it cannot
                 max_size=self._size,
-                timeout=min(self._timeout, CONNECT_SECONDS),
+                connect=self._connect,
                 command_timeout=self._timeout,
                 max_inactive_connection_lifetime=0,
-                init=_require_own_session,
                 reset=_nothing_to_reset,
                 server_settings={
                     "application_name": self.name,
@@ -115,6 +116,25 @@ class Database:
             pool.terminate()
             raise StoreUnavailableError(_text(error)) from error
         self._pool = pool
+
+    async def _connect(self, *args: Any, **kwargs: Any) -> "asyncpg.Connection[asyncpg.Record]":
+        """What the pool calls for a new connection; it is checked here, and not in the pool's `init`: where that fails,
+        asyncpg takes leave of the server, and waits for one that has fallen silent."""
+        seconds = self._connect_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                connection: asyncpg.Connection[asyncpg.Record] = await asyncpg.connect(*args, **kwargs)
+                try:
+                    await _require_own_session(connection)
+                except BaseException:
+                    connection.terminate()
+                    raise
+        except TimeoutError:
+            # The longest, as others that began with this one may have failed, too: together they count once.
+            self._connect_timeout = max(self._connect_timeout, min(2 * seconds, self._timeout))
+            raise
+        self._connect_timeout = min(CONNECT_SECONDS, self._timeout)
+        return connection
 
     async def close(self) -> None:
         """Closes every connection, waiting a second at most for what they are at."""
@@ -252,8 +272,7 @@ async def _require_own_session(connection: "asyncpg.Connection[asyncpg.Record]")
         PooledError
     """
     row = await connection.fetchrow(
-        "select pg_backend_pid() as pid, current_setting('plan_cache_mode') as plan_cache_mode",
-        timeout=CONNECT_SECONDS,
+        "select pg_backend_pid() as pid, current_setting('plan_cache_mode') as plan_cache_mode"
     )
     assert row is not None
     if row["pid"] != connection.get_server_pid() or row["plan_cache_mode"] != PLANNING["plan_cache_mode"]:
