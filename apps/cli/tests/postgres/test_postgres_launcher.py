@@ -18,6 +18,7 @@ from launcher_place import AS_ROOT, CLOCK, PLAIN_UID, Place, ask, kill, refused
 from tocsin.cli.postgres import (
     EmbeddedPostgres,
     PostgresError,
+    earlier,
     processes,
     production_settings,
     programs,
@@ -126,7 +127,7 @@ def test_a_server_whose_pid_went_to_another_process_is_started_again(
         with place.server() as running:
             assert ask(running.dsn, "select 1") == 1
         claim()
-        monkeypatch.setattr(EmbeddedPostgres, "_end_earlier_server", lambda _: None)  # the broken twin
+        monkeypatch.setattr(earlier, "end_earlier_server", lambda *_, **__: None)  # the broken twin
         refused(place.server().start, "refuses to start", "postmaster.pid", "already exists")
         other.communicate()
 

@@ -9,15 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from launcher_place import AS_ROOT, Place, ask, refused
+from launcher_place import AS_ROOT, CLOCK, Place, ask, refused
 from tocsin.cli.postgres import (
     EmbeddedPostgres,
+    PostgresError,
     account,
     binaries,
     cluster,
+    earlier,
     programs,
     server,
 )
+from tocsin.common.clock import SystemClock
 
 
 def test_a_second_owner_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,7 +29,7 @@ def test_a_second_owner_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch
         refuse()
         assert ask(first.dsn, "select 1") == 1
         with monkeypatch.context() as twin:
-            twin.setattr(cluster, "take_lock", lambda _: None)
+            twin.setattr(cluster, "take_lock", lambda *_: None)
             usurper = place.server()
             with pytest.raises(pytest.fail.Exception):
                 refused(usurper.start, "in use by another tocsin")
@@ -34,12 +37,42 @@ def test_a_second_owner_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch
             usurper.stop()
 
 
+class LetsGo(SystemClock):
+    """Whoever holds this lock lets it go when another has begun to wait for it."""
+
+    def __init__(self, held: int) -> None:
+        self._held = [held]
+        self.let_go = False
+
+    def monotonic(self) -> float:
+        if self.let_go and self._held:
+            os.close(self._held.pop())
+        self.let_go = True
+        return super().monotonic()
+
+
+def taken_over(home: Path, wait: float) -> str:
+    """What the lock says of its holder once that has changed hands."""
+    layout = cluster.Layout(home)
+    held = cluster.take_lock(layout, CLOCK)
+    layout.lock.write_text("77")
+    os.close(cluster.take_lock(layout, LetsGo(held), wait))
+    return layout.lock.read_text()
+
+
+def test_a_lock_that_is_held_for_a_moment_is_waited_for(tmp_path: Path) -> None:
+    """As by the guardian of an `up` that was killed."""
+    assert taken_over(tmp_path, cluster.LOCK_SECONDS) == f"{os.getpid()}\n"
+    with pytest.raises(PostgresError, match=r"in use by another tocsin \(pid 77\)"):  # the broken twin
+        taken_over(tmp_path, 0.0)
+
+
 def test_a_foreign_server_is_left_alone(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     with place.server():
         pass
     foreign = place.server()
     with monkeypatch.context() as patch:
-        patch.setattr(server, "_SOCKET_FOLDER_PREFIX", "other-")
+        patch.setattr(earlier, "SOCKET_FOLDER_PREFIX", "other-")
         foreign.start()
     shutil.copy(place.home / "lock", place.home / "lock.copy")
     os.replace(place.home / "lock.copy", place.home / "lock")  # a lock that nobody holds
@@ -48,7 +81,7 @@ def test_a_foreign_server_is_left_alone(place: Place, monkeypatch: pytest.Monkey
     )
     refuse()
     assert ask(foreign.dsn, "select 1") == 1
-    monkeypatch.setattr(server, "_SOCKET_FOLDER_PREFIX", "")  # the broken twin takes every server for its own
+    monkeypatch.setattr(earlier, "SOCKET_FOLDER_PREFIX", "")  # the broken twin takes every server for its own
     usurper = place.server()
     with pytest.raises(pytest.fail.Exception):
         refused(usurper.start, "in use by a PostgreSQL")

@@ -2,22 +2,34 @@
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import asyncpg
+import psutil
 import pytest
 from typer.testing import CliRunner
 
 from tocsin.cli.main import app
-from tocsin.cli.postgres import EmbeddedPostgres, PostgresError
+from tocsin.cli.postgres import EmbeddedPostgres, PostgresError, earlier
 from tocsin.cli.up import given_postgres
 from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.machine import Machine
 from tocsin.cli.up.options import UpOptions
 from tocsin.common.clock import SystemClock
 from tocsin.common.store.postgres.migrate import SchemaState
-from up_process import STOP_SECONDS, UpProcess, keeper_of, nothing_left, uses_a_given_database
+from up_process import (
+    CLOCK,
+    LEAVES_A_SERVER,
+    STOP_SECONDS,
+    UpProcess,
+    keeper_of,
+    lives,
+    nothing_left,
+    uses_a_given_database,
+)
 
 
 async def test_up_uses_it_starts_no_server_and_leaves_it_running(home: Path, empty_database_url: str) -> None:
@@ -35,6 +47,30 @@ async def test_up_uses_it_starts_no_server_and_leaves_it_running(home: Path, emp
     connection = await asyncpg.connect(empty_database_url)
     assert await connection.fetchval("select count(*) from placements") == 1
     await connection.close()
+
+
+@pytest.mark.timeout(300)
+def test_one_up_to_a_database_and_another_once_that_is_killed(home: Path, empty_database_url: str) -> None:
+    placed = "select generation from placements where cell = 'shared'"
+    with nothing_left(home / "first", 20.0) as started, nothing_left(home / "second") as refused:
+        first = UpProcess(home / "first", "--executors", "1", TOCSIN_DATABASE_URL=empty_database_url)
+        started.append(first)
+        first.serving()
+        second = UpProcess(home / "second", "--executors", "2", TOCSIN_DATABASE_URL=empty_database_url)
+        refused.append(second)
+        assert second.ended(60.0) == 1
+        assert second.lines[-1].startswith("tocsin: another Tocsin works on the database at 127.0.0.1:"), second.output
+        assert not (second.data_dir / "logs").exists()
+        assert first.ask("select executors from placements where cell = 'shared'") == 1
+        assert first.ask(placed) == 1
+        first.signal(signal.SIGKILL)
+        first.ended(STOP_SECONDS)
+        again = UpProcess(home / "first", TOCSIN_DATABASE_URL=empty_database_url)
+        started.append(again)
+        again.serving()
+        assert again.ask(placed) == 2
+        again.signal(signal.SIGTERM)
+        assert again.ended(STOP_SECONDS) == 0
 
 
 @pytest.mark.parametrize(("setting", "kind"), [("postgresql://db.example/x", GivenPostgres), ("", EmbeddedPostgres)])
@@ -57,7 +93,7 @@ def test_only_a_setting_that_is_set_counts(
 
 def refused(url: str, data_dir: Path) -> str:
     """The sentence with which it is refused; the data directory is free again."""
-    given = GivenPostgres(url, data_dir)
+    given = GivenPostgres(url, data_dir, CLOCK)
     with pytest.raises(PostgresError) as error:
         given.start()
     given.stop()
@@ -121,19 +157,60 @@ def test_a_new_one_is_used_with_a_warning(
     url = "postgresql:///x?host=/run/postgresql"
     for version, warned in (("15.0", False), ("19.1", True)):
         pretend(monkeypatch, version)
-        given = GivenPostgres(url, tmp_path)
+        given = GivenPostgres(url, tmp_path, CLOCK)
         assert given.start() == url
         given.stop()
         assert any(record.levelname == "WARNING" for record in caplog.records) is warned
 
 
+def left_server(data_dir: Path, url: str) -> psutil.Process:
+    """The server that a killed `up` left in the data directory, after a start with another database there."""
+    said = subprocess.run([sys.executable, "-c", LEAVES_A_SERVER, data_dir], check=True, capture_output=True, text=True)
+    left = psutil.Process(int(said.stdout))
+    given = GivenPostgres(url, data_dir, CLOCK)
+    try:
+        assert given.start() == url
+    finally:
+        given.stop()
+    return left
+
+
+def test_an_embedded_server_that_was_left_behind_is_ended(
+    home: Path, empty_database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert not lives(left_server(home / "left", empty_database_url))
+    assert not (home / "left" / "cluster" / "postmaster.pid").exists()
+    with monkeypatch.context() as twin:
+        twin.setattr(given_postgres, "end_earlier_server", lambda *_, **__: None)
+        assert lives(left_server(home / "left", empty_database_url))
+    with monkeypatch.context() as foreign:
+        foreign.setattr(earlier, "SOCKET_FOLDER_PREFIX", "of another hand")
+        started = GivenPostgres(empty_database_url, home / "left", CLOCK)
+        started.start()
+        started.stop()
+        assert (home / "left" / "cluster" / "postmaster.pid").exists(), "it is not ours to end"
+    assert not lives(left_server(home / "left", empty_database_url))
+
+
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://who:hush@db.example:5432,other/x?password=hush&sslmode=require", "db.example:5432,other/x"),
+        ("postgresql:///x?host=/run/postgresql&user=who&password=hush", "/x?host=/run/postgresql"),
+        ("postgresql://?host=/run/a%20b&port=5433&dbname=x", "?host=/run/a b&port=5433&dbname=x"),
+    ],
+)
+def test_the_place_tells_where_and_no_secret(tmp_path: Path, url: str, place: str) -> None:
+    assert GivenPostgres(url, tmp_path, CLOCK).place == place
+
+
 def test_the_data_directory_has_one_owner_with_either_database(tmp_path: Path, empty_database_url: str) -> None:
     tmp_path.chmod(0o755)
-    first = GivenPostgres(empty_database_url, tmp_path / "data")
+    first = GivenPostgres(empty_database_url, tmp_path / "data", CLOCK)
     assert first.start() == empty_database_url
     assert f"in use by another tocsin (pid {os.getpid()})" in refused(empty_database_url, tmp_path / "data")
     first.stop()
-    again = GivenPostgres(empty_database_url, tmp_path / "data")
+    again = GivenPostgres(empty_database_url, tmp_path / "data", CLOCK)
     again.start()
     again.stop()
     again.stop()

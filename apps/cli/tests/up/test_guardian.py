@@ -1,14 +1,21 @@
 """What cleans up after a killed `up`: it ends that one's server, and nobody else's."""
 
+import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
-from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
+from tocsin.cli.postgres import EmbeddedPostgres, PostgresError, cluster, earlier, processes, throwaway_settings
+from tocsin.cli.up import guardian
+from tocsin.common.clock import Clock
+from up_process import LEAVES_A_SERVER, lives
 
-BLIND = "import os; guardian.take_lock = lambda _: os.open(os.devnull, os.O_RDONLY);"
+BLIND = "import os; guardian.take_lock = lambda *_, **__: os.open(os.devnull, os.O_RDONLY);"
 MAIN = """
 import sys
 from pathlib import Path
@@ -40,6 +47,51 @@ def test_the_guardian_of_a_killed_up_leaves_the_next_ones_server_alone(home: Pat
 def test_one_that_does_not_ask_whose_the_data_are_is_caught(home: Path) -> None:
     with pytest.raises(AssertionError, match="shut down"):
         check_is_left_alone(home, BLIND)
+
+
+class Next:
+    """The next `up` in a data directory, which starts as soon as it can."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.server = EmbeddedPostgres(data_dir, settings=throwaway_settings())
+
+    def try_to_start(self) -> None:
+        with contextlib.suppress(PostgresError):
+            self.server.start()
+
+    def before_the_look(self, found: Path) -> psutil.Process | None:
+        self.try_to_start()
+        return earlier.left_behind(found)
+
+    def before_the_end(self, process: psutil.Process, clock: Clock, *, grace: float) -> None:
+        self.try_to_start()
+        processes.shut_down(process, clock, grace=grace)
+
+
+def check_the_next_is_left_alone(data_dir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A killed `up` has left a server; its guardian ends that one, and not that of the next `up`."""
+    said = subprocess.run([sys.executable, "-c", LEAVES_A_SERVER, data_dir], check=True, capture_output=True, text=True)
+    left = psutil.Process(int(said.stdout))
+    following = Next(data_dir)
+    monkeypatch.setattr(guardian, "left_behind", following.before_the_look)
+    monkeypatch.setattr(guardian, "servers", SimpleNamespace(shut_down=following.before_the_end))
+    guardian._end_server(data_dir / "cluster")
+    try:
+        assert not lives(left)
+        assert following.server.running, "it was shut down"
+    finally:
+        following.server.stop()
+
+
+def test_a_next_up_that_starts_meanwhile_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster, "_LOCK_SLICE", 0.01)
+    check_the_next_is_left_alone(home / "meanwhile", monkeypatch)
+
+
+def test_one_that_looks_without_the_lock_is_caught(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(guardian, "take_lock", lambda *_, **__: os.open(os.devnull, os.O_RDONLY))
+    with pytest.raises(AssertionError, match="shut down"):
+        check_the_next_is_left_alone(home / "without the lock", monkeypatch)
 
 
 def test_where_up_ran_no_server_the_folder_alone_is_removed(tmp_path: Path) -> None:

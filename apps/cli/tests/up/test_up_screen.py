@@ -15,6 +15,7 @@ from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.machine import Machine
 from tocsin.cli.up.options import UpOptions
 from tocsin.cli.up.screen import Screen
+from tocsin.common.clock import SystemClock
 
 START = datetime(2026, 3, 1, 9, 0, tzinfo=UTC)
 
@@ -28,7 +29,7 @@ def machine(*, demo: bool = True, given: str | None = None) -> Machine:
         ray_folder=Path("/tmp/tocsin-x/r1"),
         endpoint_port=9000,
         api=serves,
-        postgres=GivenPostgres(given, Path("/data dir")) if given else serves,
+        postgres=GivenPostgres(given, Path("/data dir"), SystemClock()) if given else serves,
         ray=SimpleNamespace(ready=False, pid=78),
         endpoint=serves,
     )

@@ -32,6 +32,17 @@ _TAG = "TOCSIN_TEST_DATA_DIR"
 GIVEN = "TOCSIN_DATABASE_URL"
 KEEPER = "tocsin.cli.up.ray_keeper"
 
+LEAVES_A_SERVER = """
+import os, sys
+from pathlib import Path
+from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
+server = EmbeddedPostgres(Path(sys.argv[1]), settings=throwaway_settings())
+server.start()
+print(server.pid, flush=True)
+os._exit(0)
+"""
+"""A program that starts a server in a data directory, says its pid, and ends without it, as a killed `up`."""
+
 TOCSIN = Path(sys.executable).with_name("tocsin")
 
 

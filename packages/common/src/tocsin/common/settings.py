@@ -56,6 +56,12 @@ class Settings(BaseSettings):
     def _names_a_postgresql_server(cls, url: SecretStr) -> SecretStr:
         if not _names_a_server(url.get_secret_value()):
             raise PydanticCustomError("database_url", "must be like postgresql://user:password@host:5432/name")
+        if not _has_a_plain_place(url.get_secret_value()):
+            raise PydanticCustomError(
+                "database_url",
+                "must have no @ but the one before the host: write @ : / ? # in a user or password "
+                "as %40 %3A %2F %3F %23",
+            )
         return url
 
     @field_validator("trust_margin_seconds")
@@ -83,3 +89,9 @@ def _names_a_server(url: str) -> bool:
     return parts.scheme in ("postgresql", "postgres") and all(
         found is not None and 1 <= int(found["port"] or 1) <= 65_535 for found in ports
     )
+
+
+def _has_a_plain_place(url: str) -> bool:
+    """Whether the part before the host ends where the URL says so: a password with a `/` in it would end it too early,
+    and what is left of it would pass for the name of a database, which is shown."""
+    return url.count("@") == urlsplit(url).netloc.count("@") <= 1

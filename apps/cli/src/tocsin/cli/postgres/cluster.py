@@ -5,15 +5,21 @@ import os
 import re
 import secrets
 import shutil
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tocsin.cli.postgres.account import Account
 from tocsin.cli.postgres.errors import PostgresError
+from tocsin.common.clock import Clock
 
 USER = "tocsin"
 DATABASE = "tocsin"
+LOCK_SECONDS = 2.0
+"""How long a start waits for the lock: the guardian of a killed `up` holds it while it looks for what that one left."""
+
+_LOCK_SLICE = 0.05
 
 _COMPLAINT = re.compile(r"(?:ERROR|FATAL|PANIC):  |^initdb: error: ")
 
@@ -98,25 +104,34 @@ def require_major(cluster: Path, version: str) -> None:
         )
 
 
-def take_lock(layout: Layout) -> int:
-    """Locks the data directory for this process, for as long as the returned descriptor is open.
+def take_lock(layout: Layout, clock: Clock, wait: float = LOCK_SECONDS) -> int:
+    """Locks the data directory for this process, for as long as the returned descriptor is open. Blocks.
 
     Raises:
-        PostgresError: another process holds it.
+        PostgresError: another process holds it, and did not let it go within `wait` seconds.
     """
     descriptor = open_private(layout.lock, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        holder = os.read(descriptor, 32).decode().strip()
-        os.close(descriptor)
-        raise PostgresError(
-            f"the data directory {layout.home} is in use by another tocsin (pid {holder}): "
-            f"stop that one or choose another data directory"
-        ) from error
+    limit = clock.monotonic() + wait
+    while not _locked(descriptor):
+        if clock.monotonic() >= limit:
+            holder = os.read(descriptor, 32).decode().strip()
+            os.close(descriptor)
+            raise PostgresError(
+                f"the data directory {layout.home} is in use by another tocsin (pid {holder}): "
+                f"stop that one or choose another data directory"
+            )
+        threading.Event().wait(_LOCK_SLICE)
     os.truncate(descriptor, 0)
     os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     return descriptor
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def read_password(layout: Layout) -> str:

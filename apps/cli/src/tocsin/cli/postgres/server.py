@@ -15,7 +15,7 @@ from typing import BinaryIO, Self
 
 import psutil
 
-from tocsin.cli.postgres import cluster, processes, programs
+from tocsin.cli.postgres import cluster, earlier, processes, programs
 from tocsin.cli.postgres.account import Account
 from tocsin.cli.postgres.cluster import DATABASE, USER, Layout
 from tocsin.cli.postgres.errors import PostgresError
@@ -30,7 +30,6 @@ STOP_GRACE = 20.0
 """Seconds that a fast shutdown gets: it writes a checkpoint."""
 
 _SOCKET_PATH_LIMIT = 103  # bytes: 107 on Linux, 103 on macOS
-_SOCKET_FOLDER_PREFIX = "tocsin-pg-"
 _ENVIRONMENT = ("PATH", "LD_LIBRARY_PATH", "TMPDIR")
 """All that the server gets of our environment, which holds secrets of ours and `PG...` settings."""
 _PORT_TRIES = 5
@@ -121,7 +120,7 @@ class EmbeddedPostgres:
         self.stop()
         try:
             cluster.make_home(self._layout.home, self._account)
-            self._lock = cluster.take_lock(self._layout)
+            self._lock = cluster.take_lock(self._layout, self._clock)
             self._dsn = self._start_locked()
         except OSError as error:
             self.stop()
@@ -159,7 +158,7 @@ class EmbeddedPostgres:
         installed = self._bin_dir or programs.binaries()
         version = programs.version_of(installed)
         cluster.require_major(self._layout.cluster, version)
-        self._end_earlier_server()
+        earlier.end_earlier_server(self._layout.cluster, self._clock, grace=self._stop_grace)
         bin_dir = programs.reachable(installed, version, self._account, self._layout.programs)
         password = cluster.read_password(self._layout)
         if not self._layout.cluster.exists():
@@ -169,31 +168,11 @@ class EmbeddedPostgres:
         port = self._launch_on_a_port(bin_dir)
         return f"postgresql://{USER}:{password}@{HOST}:{port}/{DATABASE}"
 
-    def _end_earlier_server(self) -> None:
-        """Ends what an owner that was killed left behind, and leaves alone what another hand started."""
-        folder = self._layout.cluster
-        written = processes.postmaster_file(folder)
-        alive = {str(process.pid): process for process in processes.of_cluster(folder)}
-        if written and (postmaster := alive.get(written[0])):
-            # Only our launcher gives a server such a socket folder.
-            if not any(_SOCKET_FOLDER_PREFIX in argument for argument in postmaster.cmdline()):
-                raise PostgresError(
-                    f"the data directory {folder} is in use by a PostgreSQL that tocsin did not start "
-                    f"(pid {written[0]}): stop that server first"
-                )
-            processes.shut_down(postmaster, self._clock, grace=self._stop_grace)
-        processes.end_leftovers(folder, self._clock)
-        if len(written) > 4 and Path(written[4]).name.startswith(_SOCKET_FOLDER_PREFIX):
-            shutil.rmtree(written[4], ignore_errors=True)
-        # No process of this server lives. PostgreSQL finds that out itself, but not where its pid has since
-        # gone to another process of the same account.
-        (folder / "postmaster.pid").unlink(missing_ok=True)
-
     def _make_socket_folder(self) -> Path:
         for parent in (Path(tempfile.gettempdir()), Path("/tmp")):  # noqa: S108 - a private folder in it
-            longest = parent / f"{_SOCKET_FOLDER_PREFIX}12345678" / ".s.PGSQL.65535"
+            longest = parent / f"{earlier.SOCKET_FOLDER_PREFIX}12345678" / ".s.PGSQL.65535"
             if len(os.fsencode(longest)) <= _SOCKET_PATH_LIMIT and self._account.can_enter(parent):
-                folder = Path(tempfile.mkdtemp(prefix=_SOCKET_FOLDER_PREFIX, dir=parent))
+                folder = Path(tempfile.mkdtemp(prefix=earlier.SOCKET_FOLDER_PREFIX, dir=parent))
                 self._account.own(folder)
                 return folder
         raise PostgresError(f"no short temporary folder that {self._account.name} can enter: set TMPDIR to one")

@@ -114,7 +114,8 @@ class Child:
             except TimeoutError:
                 log.warning("%s did not stop within %g s and was killed", self.name, grace)
                 self._send(signal.SIGKILL)
-                await self.ended()
+        if self._process is not None:
+            await self.ended()
         await self.end_strays()
 
     async def let_go(self) -> None:

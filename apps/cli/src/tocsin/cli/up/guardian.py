@@ -11,11 +11,14 @@ import signal
 import sys
 from pathlib import Path
 
+import psutil
+
 from tocsin.cli.postgres import PostgresError
 from tocsin.cli.postgres import processes as servers
 from tocsin.cli.postgres.cluster import Layout, take_lock
+from tocsin.cli.postgres.earlier import left_behind
 from tocsin.cli.up import processes
-from tocsin.common.clock import SystemClock
+from tocsin.common.clock import Clock, SystemClock
 
 _CHILDREN_SECONDS = 6.0
 _SERVER_SECONDS = 20.0
@@ -39,16 +42,23 @@ def main(marker: str, cluster: Path | None, folder: Path) -> None:
 
 
 def _end_server(cluster: Path) -> None:
+    clock = SystemClock()
+    if (server := _left_server(cluster, clock)) is not None:
+        servers.shut_down(server, clock, grace=_SERVER_SECONDS)
+
+
+def _left_server(cluster: Path, clock: Clock) -> psutil.Process | None:
+    """The server to end, found while nobody can start another; what starts from then on is not touched."""
+    lock = None
     try:
         with contextlib.suppress(OSError):  # a full disk, or a data directory that is gone
-            os.close(take_lock(Layout(cluster.parent)))
+            lock = take_lock(Layout(cluster.parent), clock, wait=0.0)
+        return left_behind(cluster)
     except PostgresError:
-        return  # another `up` has the data by now: it has ended our server itself, and runs its own
-    clock = SystemClock()
-    written = servers.postmaster_file(cluster)
-    for server in servers.of_cluster(cluster):
-        if written and str(server.pid) == written[0]:
-            servers.shut_down(server, clock, grace=_SERVER_SECONDS)
+        return None  # another `up` has the data by now: at its start it has ended our server itself
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,7 @@ class Machine:
         self.dashboard = f"{HOST}:{options.dashboard_port}"
         self.endpoint_port = 0
         self.on_call: Callable[[Message], None] = lambda message: None
+        self._keeping: asyncio.Task[None] | None = None
         self._guardian = self._child("guardian", "tocsin.cli.up.guardian")
         self.api = self._child("api", "tocsin.cli.up.api_process")
         self.ray = self._child("ray", "tocsin.cli.up.ray_keeper", self._heard_ray)
@@ -61,7 +62,7 @@ class Machine:
     def _database(self) -> EmbeddedPostgres | GivenPostgres:
         options = self.options
         if options.database_url is not None:
-            return GivenPostgres(options.database_url.get_secret_value(), options.data_dir)
+            return GivenPostgres(options.database_url.get_secret_value(), options.data_dir, self._clock)
         return EmbeddedPostgres(options.data_dir, clock=self._clock, stop_grace=_SERVER_GRACE)
 
     def _child(self, name: str, module: str, heard: Callable[[Message], None] = lambda message: None) -> Child:
@@ -89,6 +90,8 @@ class Machine:
             UpError, PostgresError, ChildError: something cannot; one sentence says what.
         """
         self.dsn = await self._in_thread(self.postgres.start)
+        if isinstance(self.postgres, GivenPostgres):
+            await self.postgres.require_free(demo=self.options.demo)
         self.options.logs.mkdir(mode=0o700, exist_ok=True)
         cluster = "" if isinstance(self.postgres, GivenPostgres) else str(self.options.data_dir / "cluster")
         await self._guardian.start(dict(os.environ), self._up_id, cluster, str(self._folder))
@@ -102,8 +105,13 @@ class Machine:
             await self.endpoint.wait_ready()
         await self._start_api()
         await self._start_ray()
+        await self._take_up_work()
+
+    async def _take_up_work(self) -> None:
+        """Returns once all serves; what has come up, and ends before that, is started again."""
         await self.api.wait_ready()
         await self._wait_for_ray()
+        self._keeping = asyncio.create_task(self._keep_all(), name="keep what runs")
         await self._wait_for_owners()
 
     async def _wait_for_ray(self) -> None:
@@ -121,16 +129,24 @@ class Machine:
             await self._start_ray()
 
     async def _wait_for_owners(self) -> None:
-        """Returns once every shard has an owner: from then on, whatever is due is called."""
+        """Returns once every shard has an owner: from then on, whatever is due is called. Ray may end meanwhile."""
+        first = starts = self.ray.starts
         limit = self._clock.monotonic() + _OWNERS_SECONDS
         async with open_store(self.dsn) as store:
             while not all(owner for _, owner in await store.tenants.cell_shards(CELL)):
-                if self._clock.monotonic() > limit:
+                if starts != self.ray.starts:
+                    starts = self.ray.starts
+                    limit = self._clock.monotonic() + _OWNERS_SECONDS
+                if self._clock.monotonic() > limit or starts - first >= _RAY_TRIES:
                     raise UpError(f"no executor took up its work within {_OWNERS_SECONDS:g} s; see {self.ray_folder}")
                 await asyncio.sleep(_LOOK_SECONDS / 2)
 
     async def keep(self) -> None:
-        """Starts again whatever ends. Never returns."""
+        """Starts again whatever ends, as it does since the end of `start`. Never returns."""
+        assert self._keeping is not None
+        await self._keeping
+
+    async def _keep_all(self) -> None:
         kept: list[Awaitable[None]] = [
             self._keep_child(self.api, self._start_api),
             self._keep_child(self.ray, self._start_ray),
@@ -142,6 +158,9 @@ class Machine:
 
     async def stop(self) -> None:
         """Drains and ends everything; returns when nothing is left. What was never started is no error."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.gather(self._keeping, return_exceptions=True)
         await asyncio.gather(self.api.stop(_API_GRACE), self.ray.stop(_RAY_GRACE))
         await self.endpoint.stop(_ENDPOINT_GRACE)
         await self._in_thread(self.postgres.stop)

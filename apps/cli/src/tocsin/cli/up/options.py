@@ -11,6 +11,9 @@ from pydantic import SecretStr
 from tocsin.common.errors import TocsinError
 
 HOST = "127.0.0.1"
+SETTING = "TOCSIN_DATABASE_URL"
+"""Names a database to use in the place of one of our own."""
+
 _MOST_EXECUTORS = 4
 
 

@@ -5,7 +5,6 @@ process ends as soon as one is gone, also while Ray starts; `up` then ends what 
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 import sys
@@ -69,7 +68,7 @@ async def main(folder: Path, dashboard_port: int) -> None:
         configure_logging=False,
         _temp_dir=str(folder),
     )
-    watch.require_all()
+    watch.ready()
     stop = asyncio.Event()
     with stop_signals(stop, parent=True):  # only now: ray.init puts its own in their place
         supervisor = start_supervisor(ExecutorActor)
@@ -90,7 +89,10 @@ class VitalWatch:
 
     def __init__(self) -> None:
         self._over = threading.Event()
+        self._ready = threading.Event()
+        self._lock = threading.Lock()
         self._seen: dict[str, psutil.Process] = {}
+        self._nameless: set[int] = set()
 
     def start(self) -> None:
         threading.Thread(target=self._watch, name="watch raylet and GCS", daemon=True).start()
@@ -98,29 +100,62 @@ class VitalWatch:
     def stop(self) -> None:
         self._over.set()
 
-    def require_all(self) -> None:
-        """Raises:
-        RuntimeError: Ray runs without a raylet or GCS of this process.
+    def ready(self) -> None:
+        """From now on Ray serves.
+
+        Raises:
+            RuntimeError: Ray runs without a raylet or GCS of this process.
         """
         self.gone()
         if missing := sorted(set(_VITAL) - self._seen.keys()):
             raise RuntimeError(f"Ray has started without {' and '.join(missing)}")
+        self._ready.set()
 
     def gone(self) -> list[str]:
-        """Looks which of them have ended. One that ended before the first look is a zombie, and found as such."""
-        if len(self._seen) < len(_VITAL):
-            for child in psutil.Process().children():
-                with contextlib.suppress(psutil.Error):
-                    if child.name() in _VITAL:
-                        self._seen[child.name()] = child
-        return sorted(name for name, process in self._seen.items() if not _lives(process))
+        """Looks which of them have ended. One that ended before the first look is a zombie, and found as such.
+
+        A zombie that does not tell its name, as on some systems, counts when it is found twice: Ray waits for the
+        end of every helper of its own, and reaps it, but never for that of a raylet or GCS.
+        """
+        with self._lock:
+            nameless = self._find() if len(self._seen) < len(_VITAL) else set()
+            unknown = ["raylet or gcs_server"] if nameless & self._nameless else []
+            self._nameless = nameless
+            return sorted(name for name, process in self._seen.items() if not _lives(process)) + unknown
+
+    def _find(self) -> set[int]:
+        """Adds those that are new; returns the pids of zombies without a name."""
+        nameless = set()
+        for child in psutil.Process().children():
+            try:
+                name = child.name()
+            except psutil.ZombieProcess:
+                nameless.add(child.pid)
+            except psutil.Error:  # it has ended, or is not ours to look into
+                continue
+            else:
+                if name in _VITAL:
+                    self._seen[name] = child
+        return nameless
 
     def _watch(self) -> None:
-        while not self._over.wait(_LOOK_SECONDS):
-            if gone := " and ".join(self.gone()):
-                log.error("%s of Ray is gone", gone)
-                tell_parent("error", text=f"Ray cannot be started: its {gone} ended before it was ready")
-                os._exit(1)  # Ray's own way out would wait for it
+        try:
+            while not self._over.wait(_LOOK_SECONDS):
+                if gone := " and ".join(self.gone()):
+                    self._end_process(f"its {gone} ended")
+        except Exception as error:
+            log.exception("the watch over raylet and GCS has failed")
+            self._end_process(f"the watch over it failed: {error}")
+
+    def _end_process(self, reason: str) -> None:
+        """Ray's own way out would wait for what is gone."""
+        when = "" if self._ready.is_set() else " before it was ready"
+        text = f"Ray {'is at an end' if self._ready.is_set() else 'cannot be started'}: {reason}{when}"
+        try:
+            log.error("%s", text)
+            tell_parent("error", text=text)
+        finally:
+            os._exit(1)
 
 
 def _lives(process: psutil.Process) -> bool:

@@ -14,8 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from tocsin.cli.demo.figures import Figures, Line
-from tocsin.cli.up.given_postgres import SETTING, GivenPostgres
+from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.machine import CELL, Machine
+from tocsin.cli.up.options import SETTING
 
 _REFRESH_SECONDS = 0.5
 _LEAST, _MOST = 3, 18
