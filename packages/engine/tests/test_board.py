@@ -12,7 +12,7 @@ from tocsin.common.clock import ManualClock
 from tocsin.common.models import AtSchedule, CallSpec, Kind, PlanSpec, Priority, TaskState
 from tocsin.common.store.rows import Begun, Pending, Task, begun_of, returned
 from tocsin.common.store.tenants import OwnedTenant, Tenant
-from tocsin.engine.board import Board, Definitions
+from tocsin.engine.board import Board
 from tocsin.engine.tenant import PAGE
 
 NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
@@ -155,6 +155,15 @@ def test_a_pair_whose_begin_is_in_flight_is_out_of_date(kind: type[Board], taken
     row = a_row(1)
     fly(board, row)
     assert board.add(row) is taken
+
+
+def test_what_is_out_of_date_is_not_held() -> None:
+    board = a_board()
+    row = a_row(1)
+    board.defer(row, 0.5)
+    board.take_flight(begun_of(row, 1), None)  # by a begin whose answer was lost, and found since
+    board.readmit(row)
+    assert not board.is_held(row)
 
 
 def test_a_row_of_a_begin_that_did_not_happen_is_due_again() -> None:
@@ -404,15 +413,3 @@ def test_the_oldest_due_row() -> None:
     board.add(a_row(1, due_at=NOW + timedelta(seconds=3)))
     board.add(a_row(2, priority=Priority.LOW, due_at=NOW - timedelta(seconds=3)))
     assert board.oldest_due() == NOW - timedelta(seconds=3)
-
-
-def test_definitions_are_dropped_least_recently_used_first() -> None:
-    definitions = Definitions(size=2)
-    definitions.put(a_task(1))
-    definitions.put(a_task(2))
-    definitions.get(UUID(int=1))
-    definitions.put(a_task(3))
-    assert [definitions.get(UUID(int=n)) is not None for n in (1, 2, 3)] == [True, False, True]
-    definitions.drop(UUID(int=1))
-    definitions.drop(UUID(int=1))
-    assert definitions.get(UUID(int=1)) is None

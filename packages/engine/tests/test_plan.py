@@ -4,7 +4,7 @@ import random
 import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from types import FrameType
 from typing import Any
 from uuid import UUID
@@ -335,6 +335,14 @@ def test_a_held_row_runs_whatever_its_age_and_the_slots_that_passed_are_one_skip
     assert (plant.slot, plant.last_slot) == (NOW + 4 * MINUTE, NOW + 3 * MINUTE)
     early = plan_run(a_row(task, NOW), task, NOW + SECOND, ids(), held=True)
     assert early.skips == ()
+
+
+def test_skipped_leap_days_are_counted_over_ten_years_from_the_first_of_them() -> None:
+    """And not from the slot before it, eight years away where a century has no leap day."""
+    task = a_task(schedule=CronSchedule(cron="0 12 29 2 *"), overlap=Overlap.BUFFER_ONE)
+    held, *passed = (datetime(year, 2, 29, 12, tzinfo=UTC) for year in (2096, 2104, 2108, 2112))
+    (skip,) = plan_run(a_row(task, held), task, passed[-1] + SECOND, ids(), held=True).skips
+    assert (skip.first_slot, skip.until_slot, skip.count, skip.exact) == (passed[0], passed[-1], 3, True)
 
 
 def test_where_planning_raised_the_slot_runs_and_the_successor_is_parked() -> None:

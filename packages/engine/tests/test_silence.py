@@ -129,6 +129,30 @@ async def check_what_is_ended_in_vain_is_ended_ever_more_rarely(bench: Superviso
     assert pauses == [60, 120, 240, 480, 600, 600, 600, 600]
 
 
+async def check_a_long_round_is_no_outage(bench: SupervisorBench) -> None:
+    """As while it replants, or asks many executors: what is frozen meanwhile is replaced for all that."""
+    town = await Town(bench).start()
+    bench.cells.silent.update(town.names(town.own))
+    for _ in range(6):
+        await town.beat("shared")
+        bench.clock.advance(19)
+        await town.seconds(1, ["shared"])
+    assert len(bench.cells.ended) == 1
+
+
+async def check_where_more_are_silent_than_lack_a_lease_nobody_is_ended(bench: SupervisorBench) -> None:
+    """One of the two lives, and cannot be reached: once it can, the other is known."""
+    town = await Town(bench).start()
+    await bench.store.tenants.set_executors("shared", 2)
+    await town.seconds(1, ["shared", town.own])
+    well, frozen = town.names("shared")
+    bench.cells.silent.update((well, frozen))
+    assert await town.seconds(300, ["shared", town.own]) == 0
+    bench.cells.silent.remove(well)
+    await town.seconds(60, ["shared", town.own])
+    assert bench.cells.ended == [frozen]
+
+
 async def check_leases_of_others_stand_for_nobody(bench: SupervisorBench) -> None:
     """One that drains, and one that no Supervisor has placed, beside an executor that is frozen."""
     town = await Town(bench).start()
@@ -186,6 +210,13 @@ async def all_of_the_cell(self: FakeCells, names: Sequence[str], most: int) -> l
     return list(names)
 
 
+async def the_first_silent(self: FakeCells, names: Sequence[str], most: int) -> list[str]:
+    ended = [name for name in names if name in self.silent][:most]
+    self.ended += ended
+    self._go(ended)
+    return ended
+
+
 async def nobody(self: FakeCells, names: Sequence[str], most: int) -> list[str]:
     return []
 
@@ -195,6 +226,7 @@ TWINS: tuple[tuple[type, str, object, str], ...] = (
     (MemoryLeases, "live_executors", existing, "a_frozen_executor_alone_in_its_cell_is_replaced"),
     (MemoryLeases, "live_executors", beating, "leases_of_others_stand_for_nobody"),
     (FakeCells, "end_silent", all_of_the_cell, "of_several_only_the_silent_one_is_ended"),
+    (FakeCells, "end_silent", the_first_silent, "where_more_are_silent_than_lack_a_lease_nobody_is_ended"),
     (FakeCells, "end_silent", without_asking, "one_that_answers_is_never_ended"),
     (Silence, "ended", lambda _self, _cell: None, "what_is_ended_in_vain_is_ended_ever_more_rarely"),
 )
@@ -213,6 +245,7 @@ async def test_a_broken_twin_is_caught(
     ("config", "check"),
     [
         (SilenceConfig(gap=math.inf), "an_outage_ends_nobody"),
+        (SilenceConfig(gap=10), "a_long_round_is_no_outage"),
         (SilenceConfig(patience=0), "an_executor_that_starts_is_given_time"),
     ],
 )

@@ -92,6 +92,7 @@ def test_b74_a_constructor_that_failed_is_an_error_in_good_time_and_its_name_is_
 
 def test_a_frozen_executor_is_ended_with_its_process_and_no_other_is(found: dict[str, Any]) -> None:
     silence = found["silence"]
+    assert silence["spared"] == []
     assert silence["names"] == ["executor/frozen/1-0", "executor/well/1-0", "executor/well/1-1"]
     assert silence["ended"] == ["executor/frozen/1-0"]
     assert silence["left"] == silence["names"][1:]

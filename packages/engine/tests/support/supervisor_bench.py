@@ -49,7 +49,9 @@ class FakeCells:
         self._go(names)
 
     async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
-        ended = [name for name in names if name in self.silent][:most]
+        ended = [name for name in names if name in self.silent]
+        if len(ended) > most:
+            return []
         self.ended += ended
         self._go(ended)
         return ended

@@ -150,7 +150,8 @@ async def constructor_that_fails() -> dict[str, Any]:
 
 
 async def silence() -> dict[str, Any]:
-    """Of three executors one is frozen, as one by a debugger or a hypervisor: none but the silent one is ended."""
+    """Of three executors one is frozen, as one by a debugger or a hypervisor: none but the silent one is ended. While
+    another does not answer either, and one alone lacks its lease, nobody is."""
     cells = RayCells(Alive)
     names = [await cells.start(cell, 1) for cell in ("frozen", "well", "well")]
 
@@ -161,12 +162,17 @@ async def silence() -> dict[str, Any]:
     pids = {name: pid_of(name) for name in names}
     frozen = psutil.Process(pids[names[0]])
     frozen.send_signal(signal.SIGSTOP)
+    unreachable = psutil.Process(pids[names[1]])
+    unreachable.send_signal(signal.SIGSTOP)
+    spared = await cells.end_silent(names, 1)
+    unreachable.send_signal(signal.SIGCONT)
     ended = await cells.end_silent([*names, "executor/gone/1-0"], 3)
     running = await cells.running()
     again = await cells.start("frozen", 1)
     gone, _ = psutil.wait_procs([frozen], timeout=LIMIT)
     return {
         "names": names,
+        "spared": spared,
         "ended": ended,
         "left": running.get("well"),
         "same": [pid_of(name) == pids[name] for name in names[1:]],

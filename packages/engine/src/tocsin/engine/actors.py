@@ -90,8 +90,11 @@ def _end_silent(names: Sequence[str], most: int) -> list[str]:
             asked[ray.get_actor(name, NAMESPACE).__ray_ready__.remote()] = name
     # an actor that is dead, or on its way to be restarted, answers with an error
     _, silent = ray.wait(list(asked), num_returns=len(asked), timeout=_ANSWER_SECONDS) if asked else ([], [])
+    if len(silent) > most:
+        log.warning("%d executors do not answer, and %d lack a live lease; left alone", len(silent), most)
+        return []
     ended = []
-    for answer in silent[:most]:
+    for answer in silent:
         with contextlib.suppress(ValueError):
             ray.kill(ray.get_actor(asked[answer], NAMESPACE), no_restart=True)
             ended.append(asked[answer])

@@ -135,9 +135,11 @@ class Board:
         return True
 
     def readmit(self, row: Pending) -> None:
-        """Puts back a row that was taken for a begin which did not happen. A held one is still held."""
+        """Puts back a row that was taken for a begin which did not happen. A held one is still held, unless it is
+        out of date by now."""
         self._unknow(row)
-        self.add(row)
+        if not self.add(row):
+            self._held.pop((row.run_id, row.fence), None)
 
     def defer(self, row: Pending, seconds: float) -> None:
         """Keeps a row aside: its task is busy. It is held from now on."""

@@ -77,8 +77,8 @@ def _after_holding(row: Pending, task: Task, slot: datetime, reached: datetime, 
     until = latest_slot(task.plan, reached)
     if until is None or until <= slot:
         return BeginItem(row, exclusive=True, plants=_successor(task, slot, slot, new_id))
-    first = next_slot(task.plan, slot)
-    count = count_slots(task.plan, slot, until)
+    first = next_slot(task.plan, slot) or until
+    count = count_slots(task.plan, first - _SECOND, until)
     passed = Skip(new_id(), first, until, slot, count.count, count.exact, SkipReason.OVERLAP)
     return BeginItem(row, exclusive=True, plants=_successor(task, until, until, new_id), skips=(passed,))
 

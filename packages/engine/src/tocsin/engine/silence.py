@@ -16,11 +16,12 @@ from tocsin.common.clock import Clock
 class SilenceConfig:
     """Seconds. An executor has `patience` to take its lease, or to renew it, before it is asked whether it lives; twice
     as long each time that one was ended in vain, up to `longest`. What was seen before a `gap` without a look says
-    nothing: the database was away, or this process, and the others had no chance."""
+    nothing: the database was away, or this process, and the others had no chance. A round of the Supervisor that is
+    merely long is no such gap."""
 
     patience: float = 30.0
     longest: float = 600.0
-    gap: float = 10.0
+    gap: float = 30.0
 
 
 class Silence:
@@ -40,7 +41,8 @@ class Silence:
         self._looked_at = now
         lacks = {cell: count - live.get(cell, 0) for cell, count in executors.items() if count > live.get(cell, 0)}
         self._since = {cell: self._since.get(cell, now) for cell in lacks}
-        self._patience = {cell: seconds for cell, seconds in self._patience.items() if cell in lacks}
+        for cell in live.keys() - lacks.keys():
+            self._patience.pop(cell, None)
         overdue = [cell for cell, since in self._since.items() if now - since >= self._patience_of(cell)]
         for cell in overdue:
             self._since[cell] = now

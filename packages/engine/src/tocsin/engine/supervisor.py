@@ -40,8 +40,9 @@ class Cells(Protocol):
         ...
 
     async def end_silent(self, names: Sequence[str], most: int) -> list[str]:
-        """Asks executors whether they live, and ends those that do not answer within seconds, `most` at most; says
-        which. One that is being restarted is left alone."""
+        """Asks executors whether they live, and ends those that do not answer within seconds; says which. Where more
+        than `most` do not, somebody lives and cannot be reached, and which one cannot be told: nobody is ended. One
+        that is being restarted is left alone."""
         ...
 
 
