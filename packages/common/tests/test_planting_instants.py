@@ -52,7 +52,7 @@ async def off_by(hours: int, make: Callable[[ManualClock, random.Random], Ids] =
         store_clock.advance(1.5 * SECONDS)
         own_clock.advance(1.5 * SECONDS)
 
-    def twice(old: Task, _now: datetime) -> Task:
+    def spread(old: Task, _now: datetime) -> Task:
         return replace(old, plan=plan.model_copy(update={"spread_seconds": 5}))
 
     task_id = (await tasks.create(tenant.id, new)).task_id
@@ -61,7 +61,7 @@ async def off_by(hours: int, make: Callable[[ManualClock, random.Random], Ids] =
     look()
     await tasks.skip_next(tenant.id, task_id)
     look()
-    await tasks.edit(tenant.id, task_id, twice)
+    await tasks.edit(tenant.id, task_id, spread)
     look()
     await tasks.pause(tenant.id, task_id)
     look()

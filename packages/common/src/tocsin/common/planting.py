@@ -51,8 +51,8 @@ class Planter:
         until = latest_slot(task.plan, through or now)
         if start is None or until is None or until <= start:
             return base
-        first = next_slot(task.plan, start)
-        slots = count_slots(task.plan, start, until)
+        first = next_slot(task.plan, start) or until
+        slots = count_slots(task.plan, first - timedelta(seconds=1), until)
         skip = Skip(self._ids.new(now), first, until, base, slots.count, slots.exact, reason)
         await tx.record_skip(task.tenant_id, task.id, skip)
         return until
