@@ -128,7 +128,7 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a fold fires twice under fold=first", 8, TimingMachine, _a_fold_fires_twice, _SOME),
     Mutant("a time in a gap is lost under gap=shift", 8, TimingMachine, _a_gap_swallows, _SOME),
     Mutant("the slot asked about is returned again", 8, TimingMachine, _the_slot_asked_about, _FEW),
-    Mutant("an edit drops slots without a skip", 1, TimingMachine, _an_edit_drops_slots, _MANY),
+    Mutant("an edit drops slots without a skip", 1, TimingMachine, _an_edit_drops_slots, _MANY, seed=3),
     Mutant("an edit drops a slot that has come", 1, TimingMachine, _an_edit_drops_the_due_row, _SOME),
     Mutant("a resume forgets the slots of the pause", 1, TimingMachine, _a_resume_forgets_the_pause, _SOME),
     Mutant("overlap skip lets a second run through", 8, TimingMachine, _overlap_lets_a_second_through, _MANY),

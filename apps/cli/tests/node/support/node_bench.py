@@ -242,8 +242,8 @@ class NodeBench:
         return now
 
     async def soon(self) -> datetime:
-        """The first whole second that is at least half a second away."""
-        return (await self.now() + timedelta(seconds=1.5)).replace(microsecond=0)
+        """The first whole second that is at least a second and a half away: time enough to write a task."""
+        return (await self.now() + timedelta(seconds=2.5)).replace(microsecond=0)
 
     async def task(self, task_id: UUID) -> Task:
         (task,), _ = await self.store.tasks.definitions([task_id])
