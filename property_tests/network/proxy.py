@@ -80,7 +80,7 @@ class Proxy:
         self._flow = asyncio.Event()
         self._flow.set()
         self._lines: set[_Line] = set()
-        self._serving: set[asyncio.Task[None]] = set()
+        self._serving: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._listener: asyncio.Server | None = None
 
     async def open(self) -> None:
@@ -91,8 +91,9 @@ class Proxy:
         assert self._listener is not None
         self._listener.close()
         self.refusing = True
-        for task in list(self._serving):
+        for task, client in self._serving.items():
             task.cancel()
+            client.transport.abort()  # the task may not have begun
         await asyncio.gather(*self._serving, return_exceptions=True)
         await self._listener.wait_closed()
 
@@ -128,8 +129,8 @@ class Proxy:
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
-        self._serving.add(task)
-        task.add_done_callback(self._serving.discard)
+        self._serving[task] = writer
+        task.add_done_callback(self._serving.pop)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -151,11 +152,11 @@ class Proxy:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            line.abort()  # first: the wait for the pumps may be cancelled
+            self._lines.discard(line)
             for pump in pumps:
                 pump.cancel()
             await asyncio.gather(*pumps, return_exceptions=True)
-            line.abort()
-            self._lines.discard(line)
 
     async def _pump(
         self,

@@ -186,6 +186,39 @@ async def test_in_a_black_hole_nothing_arrives_until_it_is_released(
     assert await count_of(database_url) == 1
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_nothing_stays_connected_when_it_is_closed(turns: int) -> None:
+    """Whatever a connection is at: at its beginning, in use, or on its way to its end since the client has gone."""
+    ended: list[asyncio.Task[bytes]] = []
+    came = asyncio.Event()
+
+    def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def end() -> bytes:
+            try:
+                return await reader.read()
+            except OSError:
+                return b""
+            finally:
+                writer.transport.abort()
+
+        ended.append(asyncio.create_task(end()))
+        came.set()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    address: tuple[str, int] = server.sockets[0].getsockname()
+    proxy = Proxy(lambda: address, SystemClock())
+    await proxy.open()
+    clients = [await asyncio.open_connection("127.0.0.1", proxy.port) for _ in range(2)]
+    await asyncio.wait_for(came.wait(), 5)
+    clients[0][1].transport.abort()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    await proxy.close()
+    clients[1][1].transport.abort()
+    await asyncio.wait_for(asyncio.gather(*ended), 5)
+    server.close()
+
+
 async def test_a_delay_is_added_each_way(through: "Through[asyncpg.Record]", proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     await through.fetchval("select 1")
