@@ -1,12 +1,16 @@
 """The reader while the database is away: each round asks, so that none takes silence for an answer, and no turn is
 lost."""
 
+import contextlib
+import math
 from datetime import timedelta
 
 import pytest
 
 from engine_bench import EngineBench
 from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.store.rows import MARGIN_SECONDS
+from tocsin.engine import read
 from tocsin.engine.read import Reader
 
 
@@ -52,6 +56,39 @@ async def every_turn_comes(bench: EngineBench) -> bool:
 
 async def test_a_sweep_that_fails_is_done_by_the_next_round_with_its_turn(bench: EngineBench) -> None:
     assert await every_turn_comes(bench)
+
+
+async def seconds_until_all_is_read(bench: EngineBench, tenants: int) -> float:
+    """After an outage of half a minute: of tasks that came due in each second of it, written before it."""
+    tasks = [await bench.a_task(await bench.a_tenant(), schedule=bench.every(7200)) for _ in range(tenants)]
+    await bench.first.own()
+    rows = [bench.put(task, bench.clock.now() + timedelta(seconds=number)) for task in tasks for number in range(1, 30)]
+    await bench.owner.reader.run_once()
+    bench.database.unavailable = True
+    for _ in range(60):
+        bench.clock.advance(0.5)
+        with contextlib.suppress(StoreUnavailableError):
+            await bench.owner.reader.run_once()
+    bench.database.unavailable = False
+    for number in range(100):
+        await bench.owner.reader.run_once()
+        if all(bench.owner.board.knows(row) for row in rows):
+            return number * 0.2
+        bench.clock.advance(0.2)
+    return math.inf
+
+
+@pytest.mark.parametrize("tenants", [1, 2, 7])
+async def test_what_came_due_in_an_outage_is_read_at_once_after_it(bench: EngineBench, tenants: int) -> None:
+    assert await seconds_until_all_is_read(bench, tenants) <= 0.4
+
+
+async def test_a_reader_that_leaves_it_to_the_turns_is_caught(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(read, "MARGIN_SECONDS", math.inf)
+    monkeypatch.setattr(Reader, "_margin", lambda self: self._database_clock.now() - timedelta(seconds=MARGIN_SECONDS))
+    assert await seconds_until_all_is_read(bench, 7) > 5
 
 
 @pytest.fixture
