@@ -82,14 +82,17 @@ class DatabaseClock:
     A sample says: at the monotonic instant `received` the database's clock already showed at least
     `t_db`. So `t_db + (monotonic now - received)` never runs ahead of the database, and the greatest
     of the last samples is the tightest. A sample that the others contradict (even its upper bound
-    lies below them) means that the database's clock was set back: the others are dropped.
+    lies below them) means that the database's clock was set back: the others are dropped. So is what
+    is older than `KEEP_SECONDS` when another comes: where this machine's clock runs too fast, the oldest
+    is the greatest, and ahead by what has drifted since, an outage's length included.
     """
 
+    KEEP_SECONDS = 20.0
     _KEEP = 16
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offsets: deque[float] = deque(maxlen=self._KEEP)
+        self._samples: deque[tuple[float, float]] = deque(maxlen=self._KEEP)
         self._best: float | None = None
 
     def sample(self, t_db: datetime, sent: float, received: float) -> None:
@@ -97,9 +100,11 @@ class DatabaseClock:
         offset = t_db.timestamp() - received
         upper = t_db.timestamp() - sent
         if self._best is not None and upper < self._best:
-            self._offsets.clear()
-        self._offsets.append(offset)
-        self._best = max(self._offsets)
+            self._samples.clear()
+        self._samples.append((received, offset))
+        while received - self._samples[0][0] > self.KEEP_SECONDS:
+            self._samples.popleft()
+        self._best = max(offset for _, offset in self._samples)
 
     @property
     def known(self) -> bool:
