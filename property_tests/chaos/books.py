@@ -1,6 +1,6 @@
 """The ledgers in the orders in which they are asked, and what is found in them."""
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from uuid import UUID
@@ -15,7 +15,8 @@ LINGER_SECONDS = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One count that must not exceed its bound. `fault`: the number of the fault it is of, where it is of one."""
+    """One count that must not exceed its bound; `least`: that must reach it, for else there was nothing to judge by.
+    `fault`: the number of the fault it is of, where it is of one."""
 
     promise: int
     what: str
@@ -24,10 +25,11 @@ class Finding:
     unit: str = ""
     fault: int | None = None
     examples: tuple[str, ...] = ()
+    least: bool = False
 
     @property
     def held(self) -> bool:
-        return self.found <= self.bound
+        return self.found >= self.bound if self.least else self.found <= self.bound
 
 
 @dataclass(slots=True)
@@ -37,7 +39,6 @@ class Books:
 
     evidence: Evidence
     calls_of: dict[UUID, list[Call]] = field(default_factory=lambda: defaultdict(list))
-    called: Counter[Attempt] = field(default_factory=Counter)
     terminal: dict[UUID, list[Row]] = field(default_factory=lambda: defaultdict(list))
     lost: dict[Attempt, Row] = field(default_factory=dict)
     lease_of: dict[Attempt, UUID] = field(default_factory=dict)
@@ -50,7 +51,6 @@ class Books:
         books = cls(evidence)
         for call in evidence.calls:
             books.calls_of[call.run_id].append(call)
-            books.called[call.run_id, call.fence] += 1
         for calls in books.calls_of.values():
             calls.sort(key=lambda call: (call.fence, call.at))
         for row in evidence.rows:
@@ -63,14 +63,15 @@ class Books:
             return
         if row.state is not None:
             self.terminal[row.run_id].append(row)
+        attempt = row.attempt  # one object for all three
         if row.lease_id is not None:
-            self.lease_of[row.attempt] = row.lease_id
+            self.lease_of[attempt] = row.lease_id
             if not (row.lost or row.stale):
                 self.last_result[row.lease_id] = max(row.ended_at, self.last_result.get(row.lease_id, row.ended_at))
         if row.lost:
-            self.lost[row.attempt] = row
+            self.lost[attempt] = row
         if row.sent:
-            self.sent[row.attempt] = row
+            self.sent[attempt] = row
 
     def failed(self, lease_id: UUID) -> tuple[float, float] | None:
         """Between which instants a lease's process stopped working; None if it did not. One that is told to end may
@@ -86,3 +87,8 @@ class Books:
 def counted(promise: int, what: str, examples: Iterable[object], fault: int | None = None) -> Finding:
     found = list(examples)
     return Finding(promise, what, len(found), fault=fault, examples=tuple(map(str, found[:EXAMPLES])))
+
+
+def reached(promise: int, what: str, found: float, least: float = 1) -> Finding:
+    """What must have been there for the promise to be judged at all."""
+    return Finding(promise, what, found, least, least=True)

@@ -5,8 +5,8 @@ done twice either.
 """
 
 import asyncio
-import contextlib
 import itertools
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -25,16 +25,19 @@ AHEAD_SECONDS = 30
 
 _ANSWER_SECONDS = aiohttp.ClientTimeout(total=5)
 _AGAIN_SECONDS = 1.0
+_PROMISES = (200, 201, 202)
 _MARGIN_SECONDS = 5.0
 
 
 @dataclass(slots=True)
 class Promised:
-    """`runs`: run-nows answered 202. `slots`: of tasks answered 201. `answers` counts statuses, 0 for none."""
+    """`runs`: run-nows answered 202. `slots`: of tasks answered 201. `answers` counts statuses, 0 for none.
+    `unreadable`: answers that are not what the API documents, in words."""
 
     runs: list[UUID] = field(default_factory=list)
     slots: dict[SlotKey, UUID] = field(default_factory=dict)
     answers: Counter[int] = field(default_factory=Counter)
+    unreadable: list[str] = field(default_factory=list)
 
 
 class ApiTenant:
@@ -69,27 +72,34 @@ class ApiTenant:
             await asyncio.gather(*self._making)
 
     async def _run_now(self, session: aiohttp.ClientSession) -> None:
-        status, document = await self._ask(session, f"/v1/tasks/{self._task_id}/run-now", None, {})
-        if status == 202:
-            self.promised.runs.append(UUID(document["run_id"]))
+        status, run_id = await self._ask(session, f"/v1/tasks/{self._task_id}/run-now", None, {}, "run_id")
+        if status == 202 and run_id is not None:
+            self.promised.runs.append(run_id)
 
     async def _make(self, session: aiohttp.ClientSession, number: int) -> None:
         """One task, asked for under one key until an answer says what became of it."""
         at = (self._clock.now() + timedelta(seconds=AHEAD_SECONDS)).replace(microsecond=0)
         document = {"name": f"made {number}", "schedule": {"at": format_timestamp(at)}, "request": {"url": self._url}}
         while self._clock.now().timestamp() < at.timestamp() - _MARGIN_SECONDS:
-            status, made = await self._ask(session, "/v1/tasks", document, {"Idempotency-Key": f"made {number}"})
-            if status in (200, 201):
-                self.promised.slots[UUID(made["id"]), at.timestamp()] = self._tenant_id
+            status, made = await self._ask(session, "/v1/tasks", document, {"Idempotency-Key": f"made {number}"}, "id")
+            if status in (200, 201) and made is not None:
+                self.promised.slots[made, at.timestamp()] = self._tenant_id
                 return
             await asyncio.sleep(_AGAIN_SECONDS)
 
     async def _ask(
-        self, session: aiohttp.ClientSession, path: str, document: Any, headers: dict[str, str]
-    ) -> tuple[int, Any]:
-        with contextlib.suppress(aiohttp.ClientError, TimeoutError, OSError):
+        self, session: aiohttp.ClientSession, path: str, document: Any, headers: dict[str, str], wanted: str
+    ) -> tuple[int, UUID | None]:
+        """The answer's status, 0 for none, and of one that promises something the id that it gives as `wanted`."""
+        try:
             async with session.post(path, json=document, headers=headers) as response:
-                self.promised.answers[response.status] += 1
-                return response.status, await response.json(content_type=None)
-        self.promised.answers[0] += 1
-        return 0, None
+                status, body = response.status, await response.read()
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            status, body = 0, b""
+        self.promised.answers[status] += 1
+        try:
+            made = json.loads(body) if status else {}
+            return status, UUID(made[wanted]) if status in _PROMISES else None
+        except (ValueError, TypeError, AttributeError, LookupError):
+            self.promised.unreadable.append(f"{path} answered {status} with {body[:80]!r}")
+            return status, None

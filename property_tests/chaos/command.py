@@ -9,15 +9,18 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.frame import Screen
+from bench.system import work_folder
 from property_tests.chaos.faults import catalogue
+from property_tests.chaos.ledger import read_calls
 from property_tests.chaos.report import Result, report_of, result_of, show, write
-from property_tests.chaos.run import planned_faults, run
+from property_tests.chaos.run import planned_faults, run, without_time
 from property_tests.chaos.stage import Options, keep_logs, staged
 
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, 1 where something was not held, 2 for a usage error."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
     options = Options(
         seconds=round(60 * parsed.minutes),
         rate=parsed.rate,
@@ -28,6 +31,8 @@ def main(arguments: Sequence[str]) -> int:
         ttl=parsed.ttl,
         work_dir=parsed.work_dir,
     )
+    if missing := without_time(options):
+        parser.error(f"no time for {', '.join(missing)} in {parsed.minutes:g} minutes")
     console = Console(width=None if Console().is_terminal else 160)
     if parsed.plan:
         for planned in planned_faults(options)[1]:
@@ -42,16 +47,21 @@ def main(arguments: Sequence[str]) -> int:
 
 
 async def chaos(options: Options, screen: Screen, folder: Path | None = None) -> Result:
-    """Runs and judges. Where something was not held, the logs are kept in `folder`."""
+    """Runs, and judges when all has been stopped: that takes long, and neither the proxy nor a lease may wait for it.
+    Where something was not held, the logs are kept in `folder`."""
     rng = random.Random(options.seed)
-    async with staged(options, screen, rng) as stage:
+    async with work_folder(options.work_dir) as work:
         held = False
         try:
-            result = result_of(options, await run(options, stage, screen, rng), stage.left)
+            async with staged(work, options, screen, rng) as stage:
+                ran = await run(options, stage, screen, rng)
+            screen.say("judging")
+            ran.evidence.calls = list(read_calls(stage.endpoint.log))
+            result = result_of(options, ran, stage.left)
             held = report_of(result).met
         finally:
             if folder is not None and not held:
-                await asyncio.to_thread(keep_logs, stage, folder / "logs")
+                keep_logs(work, folder / "logs")
     return result
 
 
@@ -72,8 +82,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _minutes(text: str) -> float:
     value = float(text)
-    if not 0.5 <= value <= 24 * 60:
-        raise argparse.ArgumentTypeError("must be from half a minute to a day")
+    if not 1 <= value <= 24 * 60:
+        raise argparse.ArgumentTypeError("must be from a minute to a day")
     return value
 
 

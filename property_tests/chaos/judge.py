@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from property_tests.chaos.books import Books, Finding
 from property_tests.chaos.judge_calls import bounded_duplicates, fenced, terminal_is_final
+from property_tests.chaos.judge_enough import enough
 from property_tests.chaos.judge_limits import deadlines_kept, isolated, never_early, outage_is_no_death, trust_window
 from property_tests.chaos.judge_slots import no_loss, one_run_per_slot
 from property_tests.chaos.ledger import Evidence
@@ -42,5 +43,6 @@ def judge(evidence: Evidence) -> Verdict:
         *never_early(books),
         *deadlines_kept(books),
         *isolated(books),
+        *enough(books),
     ]
     return Verdict(findings, books)

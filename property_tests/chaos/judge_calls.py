@@ -1,6 +1,6 @@
 """Promises 3, 4 and 5: calls are recorded, each once; extra ones are bounded; what has ended stays as it is."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from property_tests.chaos.books import Books, Finding, counted
 from property_tests.chaos.ledger import Call, Life
@@ -16,12 +16,13 @@ def bounded_duplicates(books: Books) -> list[Finding]:
     """Calls are recorded, each once; a run is called anew without having failed only where its executor had failed,
     and then for no more calls than that process had in flight."""
     evidence = books.evidence
-    twice = [f"run {run}, fence {fence}: {n} calls" for (run, fence), n in books.called.items() if n > 1]
-    unrecorded = [f"run {run}, fence {fence}" for run, fence in books.called if (run, fence) not in books.sent]
+    called = Counter((call.run_id, call.fence) for call in evidence.calls)
+    twice = [f"run {run}, fence {fence}: {n} calls" for (run, fence), n in called.items() if n > 1]
+    unrecorded = [f"run {run}, fence {fence}" for run, fence in called if (run, fence) not in books.sent]
     unseen = [
         f"run {row.run_id}, fence {row.fence}, {row.outcome}"
         for attempt, row in books.sent.items()
-        if not row.lost and attempt not in books.called
+        if not row.lost and attempt not in called
     ]
     findings = [
         counted(3, "attempts that were called more than once", twice),

@@ -2,11 +2,12 @@
 exceed a cap."""
 
 from collections import defaultdict
+from collections.abc import Iterator
 from uuid import UUID
 
-from property_tests.chaos.books import EXAMPLES, Books, Finding, counted
+from property_tests.chaos.books import EXAMPLES, Books, Finding, counted, reached
 from property_tests.chaos.judge_calls import COMMIT_SECONDS, extra_calls
-from property_tests.chaos.ledger import Row
+from property_tests.chaos.ledger import Call, Life, Row
 
 DEADLINE_SLACK = 1.0
 """From the answer that asks for a retry to its commit."""
@@ -95,38 +96,46 @@ def deadlines_kept(books: Books) -> list[Finding]:
 
 
 def isolated(books: Books) -> list[Finding]:
-    """Calls in flight at the endpoint, by live leases, against the cap; after a failure a ttl's time is allowed."""
-    evidence = books.evidence
-    allowed = [
-        (life.failed[0], life.failed[1] + evidence.ttl + COMMIT_SECONDS)
-        for life in evidence.lives.values()
-        if life.failed is not None
-    ]
+    """Calls in flight at the endpoint, by live leases, against the cap, which must be reached. Not judged is the time
+    in which a process that called for the tenant was failing: its last calls may have ended before or after that."""
     findings = []
-    for tenant, cap in evidence.caps.items():
+    for tenant, cap in books.evidence.caps.items():
+        failing = _failing(books, tenant)
         most, over = 0, []
         for at, count in _in_flight(books, tenant):
-            if count > cap and any(since <= at <= until for since, until in allowed):
+            if count > cap and any(since <= at <= until for since, until in failing):
                 continue
             most = max(most, count)
             if count > cap:
                 over.append(f"{count} at {at:.3f}")
         what = f"calls in flight of a tenant with a cap of {cap}"
         findings.append(Finding(10, what, most, cap, "calls", examples=tuple(over[:EXAMPLES])))
+        findings.append(reached(10, f"{what}: it was reached", most, cap))
     return findings
+
+
+def _calls_of(books: Books, tenant: UUID) -> Iterator[tuple[Call, Life | None]]:
+    """A tenant's calls, each with the life of the lease that made it, where that is known."""
+    evidence = books.evidence
+    for call in evidence.calls:
+        known = evidence.tasks.get(call.task_id)
+        if known is not None and known.tenant_id == tenant:
+            lease = books.lease_of.get((call.run_id, call.fence))
+            yield call, None if lease is None else evidence.lives.get(lease)
+
+
+def _failing(books: Books, tenant: UUID) -> set[tuple[float, float]]:
+    """When processes that called for a tenant failed."""
+    failed = (life.failed for _, life in _calls_of(books, tenant) if life is not None and life.failed is not None)
+    return {(since, until + COMMIT_SECONDS) for since, until in failed}
 
 
 def _in_flight(books: Books, tenant: UUID) -> list[tuple[float, int]]:
     """How many calls of a tenant are open at the endpoint, each time that this grows or shrinks. A call ends when it
     is answered, when its connection does, or when its process failed."""
-    evidence = books.evidence
     changes: list[tuple[float, int]] = []
-    for call in evidence.calls:
-        known = evidence.tasks.get(call.task_id)
-        if known is None or known.tenant_id != tenant:
-            continue
+    for call, life in _calls_of(books, tenant):
         until = call.until
-        life = evidence.lives.get(books.lease_of.get((call.run_id, call.fence), call.run_id))
         if life is not None and life.failed is not None:
             until = min(until, max(call.at, life.failed[1]))
         changes += [(call.at, 1), (until, -1)]

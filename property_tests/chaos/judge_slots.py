@@ -1,10 +1,13 @@
-"""Promises 1 and 2: every slot ends in one run or in a recorded skip, and none has two."""
+"""Promises 1 and 2: every slot ends in one run or, where it may be passed over, in a recorded skip; none has two."""
 
 from collections import defaultdict
 from uuid import UUID
 
 from property_tests.chaos.books import Books, Finding, counted
 from property_tests.chaos.ledger import Evidence, Row, SlotKey
+
+_ROUNDING = 0.001
+"""Seconds between an instant of the database and the same as a float."""
 
 
 def no_loss(books: Books) -> list[Finding]:
@@ -31,6 +34,7 @@ def no_loss(books: Books) -> list[Finding]:
         counted(1, "succeeded runs that the endpoint never saw", uncalled),
         counted(1, "gaps, repeats and loose ends in the tasks' chains of slots", _chain_faults(books)),
         counted(1, "runs that did not succeed though their endpoint works", given_up),
+        *_skips_allowed(books),
         counted(1, "run-nows that the API had taken and that never ended", broken),
         Finding(1, "rows still pending or running at the end", evidence.left),
         Finding(1, "tasks made twice under one idempotency key", evidence.doubled),
@@ -40,6 +44,44 @@ def no_loss(books: Books) -> list[Finding]:
 def _may_fail(evidence: Evidence, row: Row) -> bool:
     known = evidence.tasks.get(row.task_id)
     return known is not None and known.fails
+
+
+def _skips_allowed(books: Books) -> list[Finding]:
+    """Nobody here pauses, edits, deletes or skips anything, and no overlap is forbidden: only what has a short grace is
+    passed over, and only when that is over."""
+    evidence = books.evidence
+    brief = {task for task, known in evidence.tasks.items() if known.grace is not None}
+    passed_over = [
+        f"task {task} ({evidence.tasks[task].group}), slot {slot:.0f}"
+        for task, slot in evidence.expected
+        if task in books.skips and task not in brief and skipped(books, (task, slot))
+    ]
+    withdrawn = [
+        f"run {skip.run_id} of task {task}, {skip.kind}"
+        for task, skips in books.skips.items()
+        if task not in brief
+        for skip in skips
+        if skip.slot is None
+    ]
+    return [
+        counted(1, "slots and runs skipped in groups other than `brief`", [*passed_over, *withdrawn]),
+        counted(1, "slots of `brief` skipped within their grace", _too_soon(books)),
+    ]
+
+
+def _too_soon(books: Books) -> list[str]:
+    evidence = books.evidence
+    found = []
+    for task, skips in books.skips.items():
+        known = evidence.tasks.get(task)
+        for skip in skips:
+            last = skip.slot if skip.until_slot is None else skip.until_slot
+            if known is None or known.grace is None or last is None:
+                continue
+            due = evidence.expected.get((task, last), last)
+            if skip.ended_at < due + known.grace - _ROUNDING:
+                found.append(f"task {task}, slot {last:.0f}, {skip.ended_at - due:.2f} s after it was due")
+    return found
 
 
 def skipped(books: Books, key: SlotKey) -> bool:
@@ -77,17 +119,21 @@ def _chain_faults(books: Books) -> list[str]:
 
 def one_run_per_slot(books: Books) -> list[Finding]:
     expected = books.evidence.expected
-    recorded: dict[SlotKey, set[UUID]] = defaultdict(set)
-    seen: dict[SlotKey, set[UUID]] = defaultdict(set)
+    recorded: dict[SlotKey, UUID] = {}
+    seen: dict[SlotKey, UUID] = {}
+    several, called = set[SlotKey](), set[SlotKey]()
     for row in books.evidence.rows:
         if row.slot is not None and row.state != "skipped":
-            recorded[row.task_id, row.slot].add(row.run_id)
+            key = (row.task_id, row.slot)
+            if recorded.setdefault(key, row.run_id) != row.run_id:
+                several.add(key)
     for call in books.evidence.calls:
-        if (call.task_id, call.scheduled) in expected:
-            seen[call.task_id, call.scheduled].add(call.run_id)
+        key = (call.task_id, call.scheduled)
+        if key in expected and seen.setdefault(key, call.run_id) != call.run_id:
+            called.add(key)
     both = [f"task {key[0]}, slot {key[1]:.0f}" for key in recorded if skipped(books, key)]
     return [
-        counted(2, "slots with several runs in the database", [k for k, runs in recorded.items() if len(runs) > 1]),
-        counted(2, "slots with several runs at the endpoint", [k for k, runs in seen.items() if len(runs) > 1]),
+        counted(2, "slots with several runs in the database", several),
+        counted(2, "slots with several runs at the endpoint", called),
         counted(2, "slots with a run and a recorded skip", both),
     ]

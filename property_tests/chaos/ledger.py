@@ -84,7 +84,9 @@ class Life:
 class Struck:
     """A fault as it was done. `database`: it was of the database alone, so no executor may be taken for dead.
 
-    `outage`: seconds for which nothing could have been begun or written, the fault being the database's.
+    `outage`: seconds for which nothing could have been begun or written, the fault being the database's. `missed`: why
+    it does not count as struck: what it should have done was not seen, or something did not come back from it.
+    `zombie`: a process was taken for dead and lives on.
     """
 
     name: str
@@ -93,19 +95,23 @@ class Struck:
     detail: str
     database: bool
     outage: float = 0.0
+    missed: str | None = None
+    zombie: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
     """What is known of a task of the load. `judged`: its start delays count as the product's; not where a low cap or
     a policy holds it back. `fails`: its endpoint never answers well, so its runs end dead. `deadline`: seconds after
-    its first due instant in which a run may be tried again."""
+    its first due instant in which a run may be tried again. `grace`: seconds after its due instant from which a slot of
+    it is passed over; None where none ever may be."""
 
     tenant_id: UUID
     group: str
     judged: bool = True
     fails: bool = False
     deadline: float | None = None
+    grace: float | None = None
 
 
 @dataclass(slots=True)
@@ -113,8 +119,9 @@ class Evidence:
     """All that the judge is given.
 
     `expected`: every slot that was due, with its due instant. `tasks`: all tasks, those made through the API too.
-    `accepted`: runs that the API has promised (202). `caps`: calls in flight at most, by tenant. `terminal`: terminal
-    rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are pending or running at the end.
+    `accepted`: runs that the API has promised (202), `made`: how many tasks (201). `caps`: calls in flight at most, by
+    tenant. `terminal`: terminal rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are
+    pending or running at the end.
     `reopened`: terminal runs seen to be pending or running. `doubled`: requests to make one task that made several.
     """
 
@@ -127,6 +134,7 @@ class Evidence:
     ttl: float
     margin: float
     accepted: Sequence[UUID] = ()
+    made: int = 0
     caps: Mapping[UUID, int] = field(default_factory=dict)
     terminal: Sequence[tuple[Attempt, float, str, str]] = ()
     left: int = 0
@@ -153,9 +161,14 @@ def read_calls(log: Path) -> Iterator[Call]:
     Raises:
         ValueError: a call without one of the headers, or with one that cannot be read.
     """
+    tasks: dict[str, UUID] = {}
+    instants: dict[str, float] = {}
     with log.open() as lines:
         for line in lines:
             at, until, run_id, task_id, fence, scheduled = line.rstrip("\n").split(" ")
-            instant = datetime.fromisoformat(scheduled).timestamp()
-            run, task = pgproto.UUID(run_id), pgproto.UUID(task_id)  # equal to Python's, and hashed in C: here are many
-            yield Call(float(at), float(until), run, task, int(fence), instant)
+            if task_id not in tasks:  # one object for all its calls, of which there are many
+                tasks[task_id] = pgproto.UUID(task_id)
+            if scheduled not in instants:
+                instants[scheduled] = datetime.fromisoformat(scheduled).timestamp()
+            run = pgproto.UUID(run_id)  # equal to Python's, and hashed in C
+            yield Call(float(at), float(until), run, tasks[task_id], int(fence), instants[scheduled])

@@ -68,7 +68,7 @@ GROUPS = (
     Group("five", 0.15, 5, spread=5),
     Group("cron", 0.05, 3, cron="*/3 * * * * *", spread=3),
     Group("promoted", 0.08, 1, tenant="promoted"),
-    Group("capped", 0.05, 1, tenant="capped", milliseconds=(300, 300), judged=False),
+    Group("capped", 0.05, 1, tenant="capped", milliseconds=(300, 300), spread=0, judged=False),
     Group("flaky", 0.05, 1, answer="flaky", milliseconds=(50, 200)),
     Group("broken", 0.02, 1, answer="broken", milliseconds=(50, 50), retry=RetrySpec(max_attempts=2, base_seconds=0.3)),
     Group(
@@ -95,9 +95,9 @@ class Tenants:
 
 
 async def make_tenants(store: PostgresStore, clock: Clock, rate: int) -> Tenants:
-    """The capped one may have twice the calls in flight that it needs on average, so that it comes to its cap when it
-    catches up."""
-    cap = max(2, round(2 * rate * _share("capped") * _CAPPED_SECONDS))
+    """The capped one may have twice the calls in flight that it needs on average; all of a second are due at once, so
+    it comes to its cap in each."""
+    cap = max(1, round(2 * rate * _share("capped") * _CAPPED_SECONDS))
     shared = [(await make_tenant(store, clock, f"shared {n}"))[0].id for n in range(_TENANTS)]
     promoted = (await make_tenant(store, clock, "promoted"))[0].id
     capped = (await make_tenant(store, clock, "capped", max_in_flight=cap))[0].id
@@ -167,7 +167,8 @@ async def seed_all(
         await seed(connection, ids, load)
         expected.update(expected_of(load))
         fails, deadline = group.answer == "broken", group.retry.deadline_seconds
-        tasks.update({t: Known(tenant, group.name, group.judged, fails, deadline) for t, tenant in load.tasks})
+        grace = group.grace if group.misfire is Misfire.SKIP else None
+        tasks.update({t: Known(tenant, group.name, group.judged, fails, deadline, grace) for t, tenant in load.tasks})
     return expected, tasks
 
 

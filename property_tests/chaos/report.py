@@ -2,6 +2,7 @@
 
 import gc
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from property_tests.chaos.faults import catalogue
 from property_tests.chaos.judge import Verdict, judge
 from property_tests.chaos.ledger import Struck
 from property_tests.chaos.plot import plot
-from property_tests.chaos.run import Run, planned_faults
+from property_tests.chaos.run import Run
 from property_tests.chaos.stage import Options
 
 NOT_JUDGED = {
@@ -49,7 +50,7 @@ class Result:
 
 
 def result_of(options: Options, run: Run, left: Sequence[str]) -> Result:
-    """Judges: about 20 s for a million calls."""
+    """Judges, where the evidence is whole: about 20 s for a million calls."""
     gc.disable()  # millions of objects, and no cycles among them
     try:
         verdict = judge(run.evidence)
@@ -71,7 +72,8 @@ def report_of(result: Result) -> Report:
         targets=[
             *(_target(finding) for finding in result.verdict.findings),
             *_recovery_targets(result),
-            exactly("faults that could not be struck, or after which Ray did not come back", 0, len(run.unstruck)),
+            exactly("faults struck as planned, seen to have worked", run.planned, sum(_worked(result))),
+            exactly("parts of the chaos itself that failed", 0, len(run.missed)),
             exactly("processes and folders left behind", 0, len(result.left)),
         ],
         figures={
@@ -82,7 +84,7 @@ def report_of(result: Result) -> Report:
             "calls": len(evidence.calls),
             "history_rows": len(evidence.rows),
             "faults": len(result.faults),
-            "faults_planned": len(planned_faults(result.options)[1]),
+            "faults_planned": run.planned,
             "leases": len(evidence.lives),
             "lost_attempts": len(result.verdict.books.lost),
             "stale_results": sum(row.stale for row in evidence.rows),
@@ -102,22 +104,36 @@ def _target(finding: Finding) -> Target:
     unit = f" {finding.unit}" if finding.unit else ""
     number = "" if finding.fault is None else f"fault {finding.fault + 1}, "
     name = f"{finding.promise}: {number}{finding.what}"
-    return Target(name, f"<= {finding.bound:g}{unit}", finding.found, finding.held)
+    sign = ">=" if finding.least else "<="
+    return Target(name, f"{sign} {finding.bound:g}{unit}", finding.found, finding.held)
+
+
+def _worked(result: Result) -> list[bool]:
+    return [fault.missed is None for fault in result.faults]
 
 
 def _recovery_targets(result: Result) -> list[Target]:
+    """Each fault has a bound. A slot that was never called is in none."""
     every = catalogue()
     targets = []
     for number, (struck, recovery) in enumerate(zip(result.faults, result.recoveries, strict=True), 1):
         fault = every[struck.name]
-        if fault.recovery is not None:
-            text = f"fault {number}, {fault.name}: on time again"
-            targets.append(at_most(text, fault.recovery, recovery.after_began, "s"))
+        text = f"fault {number}, {fault.name}:"
+        if fault.recovery is None:
+            targets.append(_within(f"{text} on time again after its end", fault.recover, recovery.after_ended))
+        else:
+            targets.append(_within(f"{text} on time again", fault.recovery, recovery.after_began))
         if fault.worst is not None:
-            targets.append(
-                at_most(f"fault {number}, {fault.name}: worst start delay", fault.worst, recovery.worst, "s")
-            )
+            targets.append(_within(f"{text} worst start delay", fault.worst, recovery.worst))
     return targets
+
+
+def _within(name: str, limit: float, seconds: float) -> Target:
+    return at_most(name, limit, seconds if math.isfinite(seconds) else math.nan, "s")
+
+
+def _said(seconds: float) -> float | str:
+    return round(seconds, 2) if math.isfinite(seconds) else "never"
 
 
 def fault_rows(result: Result) -> list[dict[str, Any]]:
@@ -132,13 +148,13 @@ def fault_rows(result: Result) -> list[dict[str, Any]]:
                 "name": struck.name,
                 "at": round(struck.began - result.run.first, 1),
                 "lasted": round(struck.ended - struck.began, 1),
-                "detail": struck.detail,
+                "detail": struck.detail if struck.missed is None else f"NOT STRUCK: {struck.missed}",
                 "in_flight": 0 if extra is None else int(extra.bound),
                 "called_again": 0 if extra is None else int(extra.found),
                 "late": recovery.late,
-                "worst_delay": round(recovery.worst, 2),
-                "on_time_after": round(recovery.after_began, 2),
-                "on_time_after_its_end": round(recovery.after_ended, 2),
+                "worst_delay": _said(recovery.worst),
+                "on_time_after": _said(recovery.after_began),
+                "on_time_after_its_end": _said(recovery.after_ended),
             }
         )
     return rows
@@ -159,8 +175,14 @@ def show(result: Result, console: Console) -> None:
 
 def misses(result: Result) -> list[str]:
     """Examples of what was not held."""
-    found = [f"promise {f.promise}: {f.what}: {e}" for f in result.verdict.findings if not f.held for e in f.examples]
-    return [*found, *(f"not struck: {text}" for text in result.run.unstruck), *(f"left: {t}" for t in result.left)]
+    run = result.run
+    return [
+        *(f"promise {f.promise}: {f.what}: {e}" for f in result.verdict.findings if not f.held for e in f.examples),
+        *(f"not struck: {fault.name}: {fault.missed}" for fault in result.faults if fault.missed is not None),
+        *(f"not struck: {text}" for text in run.left_out),
+        *(f"of the chaos itself: {text}" for text in run.missed),
+        *(f"left: {text}" for text in result.left),
+    ]
 
 
 def write(result: Result, folder: Path) -> None:
@@ -170,12 +192,18 @@ def write(result: Result, folder: Path) -> None:
     more = {
         "faults": fault_rows(result),
         "misses": misses(result),
-        "not_judged": {str(number): why for number, why in NOT_JUDGED.items()},
+        "not_judged": {str(number): why for number, why in not_judged(result).items()},
     }
     document = {**json.loads(report.json()), **more}
     (folder / "chaos.json").write_text(json.dumps(document, indent=2, allow_nan=False) + "\n")
     (folder / "chaos.md").write_text(markdown(result, report))
     (folder / "chaos.svg").write_text(plot(result.seconds, result.faults, _title(result)))
+
+
+def not_judged(result: Result) -> dict[int, str]:
+    """Promises that this run says nothing about, and why."""
+    late = any(row.stale for row in result.run.evidence.rows)
+    return NOT_JUDGED if late else {4: "fenced: no result came after its run had been given to another", **NOT_JUDGED}
 
 
 def _title(result: Result) -> str:
@@ -192,7 +220,7 @@ def markdown(result: Result, report: Report) -> str:
         "![start delay over time](chaos.svg)",
         "",
         *_md_table([_target_row(target) for target in report.targets]),
-        *(f"- Promise {number} is not judged here: {why}." for number, why in NOT_JUDGED.items()),
+        *(f"- Promise {number} is not judged here: {why}." for number, why in not_judged(result).items()),
         "",
         "## Faults",
         "",

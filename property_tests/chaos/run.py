@@ -1,15 +1,10 @@
-"""One chaos: the load, the faults by their schedule, and what both ledgers say when all has ended."""
+"""One chaos: the load, the faults by their schedule, and what the database says when all has ended."""
 
 import asyncio
 import random
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from uuid import UUID
-
-import asyncpg
-import psutil
 
 from bench.environment import environment
 from bench.frame import Screen
@@ -18,10 +13,13 @@ from bench.report import Environment
 from bench.system import Connection, connected, opened
 from property_tests.chaos.clients import ApiTenant, Promised
 from property_tests.chaos.faults import Fault, catalogue, strike
-from property_tests.chaos.ledger import Evidence, Known, Row, SlotKey, Struck, read_calls
+from property_tests.chaos.ledger import Evidence, Known, SlotKey, Struck
 from property_tests.chaos.load import Group, first_slot, loads_of, seed_all
+from property_tests.chaos.rows import read_rows
+from property_tests.chaos.scene import Scene
 from property_tests.chaos.schedule import Planned, schedule
 from property_tests.chaos.stage import Options, Stage
+from property_tests.chaos.watch import AWAY, Watch
 from tocsin.cli.tenants import make_key
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
@@ -29,25 +27,35 @@ from tocsin.common.ids import Ids
 DRAIN_SECONDS = 120.0
 """How long runs may take to end after the last was due; what has not ended then is lost."""
 
+ASKED_SECONDS = 60.0
+"""How long the API's tenant may take to end after the load has."""
+
 _SEED_SECONDS = 0.06
 """For one load, of which there is one for each instant of single tasks."""
 
 _LEAD_SECONDS = 6.0
+_AGAIN_SECONDS = 1.0
+_READ_AGAIN_SECONDS = 10.0
+_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What has come of a chaos. `unstruck` are faults that could not be struck, or after which something did
-    not come back, with the reason."""
+    """What has come of a chaos; the calls are still missing in its evidence, for the endpoint's ledger is read when all
+    has been stopped. `planned`: how many faults were. `left_out`: those for which no time was left, in words. `missed`:
+    what of the chaos itself failed."""
 
     evidence: Evidence
     first: float
     promised: Promised
-    unstruck: Sequence[str]
+    planned: int
+    left_out: Sequence[str]
+    missed: Sequence[str]
     environment: Environment
 
 
 async def run(options: Options, stage: Stage, screen: Screen, rng: random.Random) -> Run:
+    scene = stage.scene
     async with connected(stage.dsn) as connection:
         where = await environment(connection, stage.folder, runtime="tocsin up behind a proxy, plain executors beside")
         ids = Ids(SystemClock(), rng)
@@ -60,29 +68,27 @@ async def run(options: Options, stage: Stage, screen: Screen, rng: random.Random
         client = await _client(stage, parts, url, end)
     screen.say(f"{len(expected):,} slots of {len(tasks):,} tasks; the first at {first:%H:%M:%S}")
     recurring = [task for task, known in tasks.items() if known.group != "at"]
-    watching = asyncio.create_task(stage.watch.run(recurring), name="watch")
-    asking = asyncio.create_task(_ask(client, first.timestamp(), stage), name="API tenant")
+    watching = asyncio.create_task(keep_watching(scene, stage.watch, recurring), name="watch")
+    asking = asyncio.create_task(ask(client, first.timestamp(), scene), name="API tenant")
     try:
-        struck, unstruck = await _strike_all(options, stage, screen, first.timestamp())
-        await screen.wait("the rest of the load", max(0.0, end - stage.scene.now()))
-        await asking
-        async with connected(stage.scene.dsn()) as connection:
-            await screen.wait("the last to end", DRAIN_SECONDS, lambda: is_over(connection))
-            await stage.watch.read_leases(connection)
-            if watching.done():
-                watching.result()  # it ends by a fault of its own only
-            watching.cancel()
-            await asyncio.wait({watching})
-            await stage.endpoint.end()
-            expected |= {key: key[1] for key in client.promised.slots}
-            tasks |= {key[0]: Known(tenant, "made") for key, tenant in client.promised.slots.items()}
-            screen.say("reading both ledgers")
-            evidence = await _evidence(connection, options, stage, expected, tasks, client.promised, struck)
+        struck, left_out = await _strike_all(options, stage, screen, first.timestamp())
+        await screen.wait("the rest of the load", max(0.0, end - scene.now()))
+        if not (await asyncio.wait({asking}, timeout=ASKED_SECONDS))[0]:
+            scene.miss(f"the API's tenant had not ended {ASKED_SECONDS:g} s after the load")
+        await screen.wait("the last to end", DRAIN_SECONDS, lambda: _is_over(scene))
+        expected |= {key: key[1] for key in client.promised.slots}
+        tasks |= {key[0]: Known(tenant, "made") for key, tenant in client.promised.slots.items()}
+        screen.say("reading the database")
+        evidence = await _evidence(options, stage, expected, tasks, client.promised, struck)
     finally:
         for task in (watching, asking):
             task.cancel()
         await asyncio.gather(watching, asking, return_exceptions=True)
-    return Run(evidence, first.timestamp(), client.promised, unstruck, where)
+    unreadable = client.promised.unreadable
+    if unreadable:
+        scene.missed += [*unreadable[:_TOLD], f"{len(unreadable)} such answers of the API in all"]
+    planned = len(planned_faults(options)[1])
+    return Run(evidence, first.timestamp(), client.promised, planned, left_out, scene.missed, where)
 
 
 async def _client(stage: Stage, parts: Sequence[tuple[Group, object]], url: str, end: float) -> ApiTenant:
@@ -94,12 +100,26 @@ async def _client(stage: Stage, parts: Sequence[tuple[Group, object]], url: str,
         task_id: UUID = await connection.fetchval(
             "select id from tasks where tenant_id = $1 and name like 'second %' limit 1", tenant_id
         )
-    return ApiTenant(stage.api, key, tenant_id, task_id, f"{url}ok/100/made", clock, end)
+    return ApiTenant(stage.scene.api, key, tenant_id, task_id, f"{url}ok/100/made", clock, end)
 
 
-async def _ask(client: ApiTenant, first: float, stage: Stage) -> None:
-    await asyncio.sleep(max(0.0, first - stage.scene.now()))
-    await client.run()
+async def ask(client: ApiTenant, first: float, scene: Scene) -> None:
+    """Whatever becomes of it, the run goes on."""
+    await asyncio.sleep(max(0.0, first - scene.now()))
+    try:
+        await client.run()
+    except Exception as error:
+        scene.miss(f"the API's tenant ended: {type(error).__name__}: {error}")
+
+
+async def keep_watching(scene: Scene, watch: Watch, tasks: Sequence[UUID]) -> None:
+    """For ever. A watch that ends is a miss, said at once, and followed by another."""
+    while True:
+        try:
+            await watch.run(tasks)
+        except Exception as error:
+            scene.miss(f"the watch ended: {type(error).__name__}: {error}")
+        await asyncio.sleep(_AGAIN_SECONDS)
 
 
 def planned_faults(options: Options) -> tuple[dict[str, Fault], list[Planned]]:
@@ -109,33 +129,45 @@ def planned_faults(options: Options) -> tuple[dict[str, Fault], list[Planned]]:
     return chosen, schedule(options.seed, options.seconds, [fault.plan(options.ttl) for fault in chosen.values()])
 
 
+def without_time(options: Options) -> list[str]:
+    """The faults asked for by name that do not fit into the time; all there are where none fits."""
+    planned = {one.name for one in planned_faults(options)[1]}
+    if not options.faults:
+        return [] if planned else sorted(catalogue())
+    return sorted({*options.faults} - planned)
+
+
 async def _strike_all(options: Options, stage: Stage, screen: Screen, first: float) -> tuple[list[Struck], list[str]]:
     """Each at its time, or later where the one before took longer and has had no time to recover."""
     faults, planned = planned_faults(options)
     struck: list[Struck] = []
-    unstruck: list[str] = []
+    left_out: list[str] = []
     free = first
     for number, one in enumerate(planned, 1):
         title = f"{number} of {len(planned)}: {one.name} at {one.at:.0f} s"
         start = max(first + one.at, free)
         if start + one.seconds + one.recover > first + options.seconds:
-            screen.say(f"left out: {one.name}; the faults before it took longer than planned")
+            left_out.append(f"{one.name} at {one.at:.0f} s: the faults before it took longer than planned")
+            screen.say(f"left out: {left_out[-1]}")
             continue
         await screen.wait(title, start - stage.scene.now())
-        try:
-            done = await strike(faults[one.name], one, stage.scene)
-        except (OSError, LookupError, TimeoutError, psutil.Error, asyncpg.PostgresError) as error:
-            unstruck.append(f"{one.name} at {one.at:.0f} s: {type(error).__name__}: {error}")
-            screen.say(f"could not strike {unstruck[-1]}")
-            continue
+        done = await strike(faults[one.name], one, stage.scene)
         struck.append(done)
         free = done.ended + one.recover
-        screen.say(f"{done.began - first:7.1f} s  {done.name}: {done.detail}")
-    return struck, [*unstruck, *stage.scene.missed]
+        failed = "" if done.missed is None else "NOT STRUCK: "
+        screen.say(f"{done.began - first:7.1f} s  {done.name}: {failed}{done.detail}")
+    return struck, left_out
+
+
+async def _is_over(scene: Scene) -> bool:
+    try:
+        async with connected(scene.dsn()) as connection:
+            return await is_over(connection)
+    except AWAY:
+        return False
 
 
 async def _evidence(
-    connection: Connection,
     options: Options,
     stage: Stage,
     expected: dict[SlotKey, float],
@@ -143,59 +175,38 @@ async def _evidence(
     promised: Promised,
     struck: Sequence[Struck],
 ) -> Evidence:
-    left = await connection.fetchval("select (select count(*) from pending) + (select count(*) from running)")
-    doubled = await connection.fetchval(
-        "select count(*) from (select from tasks where name like 'made %' group by name having count(*) > 1) d"
-    )
-    return Evidence(
+    """All but the calls. A database that cannot be read is a miss, and says nothing."""
+    evidence = Evidence(
         expected=expected,
         tasks=tasks,
-        calls=await asyncio.to_thread(lambda: list(read_calls(stage.endpoint.log))),
-        rows=await read_rows(connection),
+        calls=[],
+        rows=[],
         lives=stage.watch.lives,
         faults=struck,
         ttl=options.ttl,
         margin=options.ttl / 5,
         accepted=promised.runs,
+        made=len(promised.slots),
         caps={stage.tenants.capped: stage.tenants.cap},
         terminal=stage.watch.terminal,
-        left=left,
-        reopened=stage.watch.reopened,
-        doubled=doubled,
     )
+    for again in (True, True, False):
+        try:
+            async with connected(stage.scene.dsn()) as connection:
+                await _read(connection, stage, evidence)
+            return evidence
+        except AWAY as error:
+            stage.scene.miss(f"the database could not be read: {type(error).__name__}: {error}")
+        if again:
+            await asyncio.sleep(_READ_AGAIN_SECONDS)
+    return evidence
 
 
-async def read_rows(connection: Connection) -> list[Row]:
-    """All of history."""
-    rows: list[Row] = []
-    async with connection.transaction(readonly=True):
-        async for row in connection.cursor(
-            "select run_id, task_id, fence, kind, due_at, slot, last_slot, until_slot, ended_at, state, outcome, sent,"
-            " stale, lease_id from history",
-            prefetch=5000,
-        ):
-            rows.append(_row(row))
-    return rows
-
-
-def _row(row: asyncpg.Record) -> Row:
-    return Row(
-        run_id=row["run_id"],
-        task_id=row["task_id"],
-        fence=row["fence"],
-        kind=sys.intern(row["kind"]),
-        due_at=_unix(row["due_at"]),
-        slot=_unix(row["slot"]),
-        last_slot=_unix(row["last_slot"]),
-        until_slot=_unix(row["until_slot"]),
-        ended_at=row["ended_at"].timestamp(),
-        state=row["state"] and sys.intern(row["state"]),
-        outcome=sys.intern(row["outcome"]),
-        sent=row["sent"],
-        stale=row["stale"],
-        lease_id=row["lease_id"],
+async def _read(connection: Connection, stage: Stage, evidence: Evidence) -> None:
+    await stage.watch.read_leases(connection)
+    evidence.left = await connection.fetchval("select (select count(*) from pending) + (select count(*) from running)")
+    evidence.doubled = await connection.fetchval(
+        "select count(*) from (select from tasks where name like 'made %' group by name having count(*) > 1) d"
     )
-
-
-def _unix(instant: datetime | None) -> float | None:
-    return None if instant is None else instant.timestamp()
+    evidence.reopened = stage.watch.reopened
+    evidence.rows = await read_rows(connection)

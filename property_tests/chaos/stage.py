@@ -1,6 +1,7 @@
 """The whole product with everything that can be broken in reach: `up` behind a proxy, executors with wrong clocks."""
 
 import asyncio
+import contextlib
 import os
 import random
 import secrets
@@ -8,7 +9,7 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,12 +17,12 @@ from pathlib import Path
 import asyncpg
 
 from bench.frame import Screen
-from bench.system import connected, environment_of, opened, work_folder
+from bench.system import connected, environment_of, opened
 from property_tests.chaos.endpoint import ROOT, Endpoint
 from property_tests.chaos.executors import SkewedExecutors
 from property_tests.chaos.family import MARKER, Family
-from property_tests.chaos.faults import Scene
 from property_tests.chaos.load import Tenants, make_tenants
+from property_tests.chaos.scene import Scene
 from property_tests.chaos.up_behind_proxy import HOLD, PORT, at_port
 from property_tests.chaos.watch import Watch
 from property_tests.network.proxy import Proxy
@@ -30,6 +31,10 @@ from tocsin.common.clock import Clock, SystemClock
 
 START_SECONDS = 180.0
 STOP_SECONDS = 45.0
+
+ACTORS = "actors"
+"""The folder of what Ray's workers have logged."""
+
 _END_SECONDS = 10.0
 _LOOK_SECONDS = 0.2
 
@@ -51,68 +56,62 @@ class Options:
 
 @dataclass(slots=True)
 class Stage:
-    """`dsn` is PostgreSQL's own address, not the proxy's. `temporary` is the folder of `up` in which Ray works. `left`
-    are the processes that had to be ended at the end, and that folder if it was not removed."""
+    """`dsn` is PostgreSQL's own address, not the proxy's. `left`, known once all has ended, are the processes that had
+    to be ended, and the folder of `up` in which Ray works if it was not removed."""
 
     folder: Path
     dsn: str
-    api: str
     scene: Scene
     endpoint: Endpoint
     tenants: Tenants
-    temporary: Path
     left: list[str] = field(default_factory=list)
 
     @property
     def watch(self) -> Watch:
         return self.scene.watch
 
-    def logs(self) -> list[Path]:
-        """What the product has logged, and the endpoint's ledger."""
-        actors = self.temporary.glob("r*/session_latest/logs/worker-*.err")
-        return [*self.folder.glob("*.log"), *self.folder.glob("up/*.log"), *self.folder.glob("up/logs/*.log"), *actors]
-
 
 @asynccontextmanager
-async def staged(options: Options, screen: Screen, rng: random.Random) -> AsyncIterator[Stage]:
-    """Starts it, and ends all of it afterwards."""
+async def staged(folder: Path, options: Options, screen: Screen, rng: random.Random) -> AsyncIterator[Stage]:
+    """Starts it, and ends all of it afterwards; what it has logged stays in `folder`."""
     clock = SystemClock()
-    async with work_folder(options.work_dir) as folder:
-        layout, hold = Layout(folder / "up"), folder / "hold"
-        family = Family(secrets.token_hex(8), layout.cluster)
-        environment = {
-            **environment_of(None),
-            MARKER: family.token,
-            "TOCSIN_LEASE_TTL_SECONDS": f"{options.ttl:g}",
-        }
-        left: list[str] = []
-        temporary = folder
-        try:
-            proxy = Proxy(lambda: ("127.0.0.1", int(layout.port.read_text())), clock)
-            async with proxy, Endpoint(folder, environment) as endpoint:
-                proxied = {**environment, PORT: str(proxy.port), HOLD: str(hold)}
-                screen.say(f"starting tocsin up behind a proxy, and {options.skewed} executors with wrong clocks")
-                async with _up(folder, proxied, options, hold) as port:
-                    dsn = await asyncio.wait_for(_dsn_of(layout), START_SECONDS)
-                    watch = Watch(lambda: _dsn_now(layout), clock, random.Random(options.seed))
-                    plain = {**environment, "TOCSIN_DATABASE_URL": at_port(dsn, proxy.port)}
-                    skewed = SkewedExecutors(folder, plain, watch, options.ttl)
-                    scene = Scene(
-                        *(family, proxy, watch, skewed, lambda: _dsn_now(layout), layout.cluster, hold),
-                        *(options.ttl, clock, screen),
-                    )
-                    try:
-                        tenants = await _open(dsn, options, skewed, clock, rng, screen)
-                        # the last argument of `up`'s guardian, which would remove it
-                        temporary = Path(family.named("tocsin.cli.up.guardian").cmdline()[-1])
-                        yield Stage(folder, dsn, f"http://127.0.0.1:{port}", scene, endpoint, tenants, temporary, left)
-                    finally:
-                        proxy.release()
-                        await skewed.stop()
-        finally:
-            left += await asyncio.to_thread(family.end_rest, _END_SECONDS)
-            if temporary is not folder and temporary.exists():
-                left.append(str(temporary))
+    layout, hold = Layout(folder / "up"), folder / "hold"
+    family = Family(secrets.token_hex(8), layout.cluster)
+    environment = {
+        **environment_of(None),
+        MARKER: family.token,
+        "TOCSIN_LEASE_TTL_SECONDS": f"{options.ttl:g}",
+    }
+    left: list[str] = []
+    temporary: Path | None = None
+    try:
+        proxy = Proxy(lambda: ("127.0.0.1", int(layout.port.read_text())), clock)
+        async with proxy, Endpoint(folder, environment) as endpoint:
+            proxied = {**environment, PORT: str(proxy.port), HOLD: str(hold)}
+            screen.say(f"starting tocsin up behind a proxy, and {options.skewed} executors with wrong clocks")
+            async with _up(folder, proxied, options, hold) as port:
+                dsn = await asyncio.wait_for(_dsn_of(layout), START_SECONDS)
+                watch = Watch(lambda: _dsn_now(layout), clock, random.Random(options.seed))
+                plain = {**environment, "TOCSIN_DATABASE_URL": at_port(dsn, proxy.port)}
+                skewed = SkewedExecutors(folder, plain, watch, options.ttl)
+                scene = Scene(
+                    *(family, proxy, watch, skewed, lambda: _dsn_now(layout), layout.cluster, hold),
+                    *(f"http://127.0.0.1:{port}", options.ttl, clock, screen),
+                )
+                try:
+                    tenants = await _open(dsn, options, skewed, clock, rng, screen)
+                    # the last argument of `up`'s guardian, which would remove it
+                    temporary = Path(family.named("tocsin.cli.up.guardian").cmdline()[-1])
+                    yield Stage(folder, dsn, scene, endpoint, tenants, left)
+                finally:
+                    proxy.release()
+                    await skewed.stop()
+                    if temporary is not None:  # `up` removes it
+                        await asyncio.to_thread(_copy, _actors_logs(temporary), folder / ACTORS)
+    finally:
+        left += await asyncio.to_thread(family.end_rest, _END_SECONDS)
+        if temporary is not None and temporary.exists():
+            left.append(str(temporary))
 
 
 async def _open(
@@ -206,8 +205,17 @@ def _free_port() -> int:
         return port
 
 
-def keep_logs(stage: Stage, folder: Path) -> None:
-    """Copies what explains a miss into `folder`, the endpoint's ledger among it."""
+def keep_logs(folder: Path, kept: Path) -> None:
+    """Copies what explains a miss from `staged`'s folder into `kept`: the logs, and the endpoint's ledger."""
+    _copy((path for each in ("*.log", "up/*.log", "up/logs/*.log", f"{ACTORS}/*") for path in folder.glob(each)), kept)
+
+
+def _actors_logs(temporary: Path) -> list[Path]:
+    return list(temporary.glob("r*/session_latest/logs/worker-*.err"))
+
+
+def _copy(paths: Iterable[Path], folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for path in stage.logs():
-        shutil.copy(path, folder / path.name)
+    for path in paths:
+        with contextlib.suppress(OSError):  # its process may be removing it
+            shutil.copy(path, folder / path.name)

@@ -1,7 +1,7 @@
 """`tocsin up` as it is, but for one thing: what it starts is told a proxy's port instead of PostgreSQL's own.
 
-`up` always runs its own PostgreSQL and starts it again when it ends; both are kept. While the file `CHAOS_HOLD` is
-there, that start waits: the server stays away for as long as a fault wants.
+Given a `TOCSIN_DATABASE_URL` of the proxy, `up` would leave the server alone. Here it runs its own and starts it again
+when it ends, as faults want: while the file `CHAOS_HOLD` is there, that start waits, and the server stays away.
 """
 
 import os

@@ -23,10 +23,11 @@ _LEASES_EVERY = 3
 _TERMINAL_SECONDS = 4.0
 _TASKS, _RUNS = 20, 3
 _REACH_SECONDS = 5.0
-_AWAY = (
+AWAY = (
     *(OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError),
     asyncpg.InternalClientError,  # a session that was ended just before the statement was sent
 )
+"""What a statement may raise while the database is away."""
 
 
 class Watch:
@@ -55,9 +56,16 @@ class Watch:
             life.failed = since, until
 
     async def run(self, tasks: Sequence[UUID]) -> None:
-        """For ever. `tasks`: those whose terminal rows are looked at."""
+        """For ever. `tasks`: those whose terminal rows are looked at. Where one part of it raises, all end."""
         self._tasks = tasks
-        await asyncio.gather(self._look(), self._again(self._follow_leases), self._again(self._follow_runs))
+        works = (self._look(), self._again(self._follow_leases), self._again(self._follow_runs))
+        parts = [asyncio.create_task(work) for work in works]
+        try:
+            await asyncio.gather(*parts)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
 
     async def _look(self) -> None:
         """Ends of processes. One is noted as between the look before and this."""
@@ -72,7 +80,7 @@ class Watch:
 
     async def _again(self, work: Callable[[Connection], Awaitable[None]]) -> None:
         while True:
-            with contextlib.suppress(*_AWAY):
+            with contextlib.suppress(*AWAY):
                 connection = await asyncpg.connect(
                     self._dsn(),
                     timeout=_REACH_SECONDS,
