@@ -12,7 +12,8 @@ COMMIT_SECONDS = 0.5
 """The longest that an answered call may wait for the commit of its result, and so be in flight."""
 
 ARRIVAL_SECONDS = 0.25
-"""The longest that a call may be on its way: what a process had sent when it failed was in flight."""
+"""The longest that a call may be on its way: what a process had sent when it failed was in flight. The endpoint is in
+the harness's own loop, which has little else to do; in chaos it is a process under load, and that takes longer."""
 
 
 @dataclass(slots=True)

@@ -3,8 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from property_tests.crash_matrix import work
 from property_tests.crash_matrix.scenarios import SCENARIOS
 from property_tests.crash_matrix.strike import CUTS, Fault
+from property_tests.crash_matrix.work import Work
 from property_tests.network.wire import COMMIT
 from tocsin.common.crashpoints import POINTS
 
@@ -14,13 +16,15 @@ ROLES = ("executor", "supervisor", "api")
 @dataclass(frozen=True, slots=True)
 class Operation:
     """`name`.before and `name`.after are its points. `statement`: the one between them, whose connection is cut; None
-    where nothing is committed. The fault is struck at one of the first `reaches` times."""
+    where nothing is committed. The fault is struck at one of the first `reaches` times that there is something to do;
+    `work` tells it, of a statement that may be sent though it finds nothing."""
 
     name: str
     role: str
     scenario: str
     statement: str | None
     reaches: int = 1
+    work: Work | None = None
 
 
 OPERATIONS = (
@@ -29,19 +33,19 @@ OPERATIONS = (
     Operation("complete", "executor", "steady", "complete", 8),
     Operation("beat", "executor", "steady", "lease_beat", 8),
     Operation("put_back", "executor", "stalled", "put_back"),
-    Operation("give_back", "executor", "orphans", "give_back"),
+    Operation("give_back", "executor", "orphans", "give_back", work=work.giving_back),
     Operation("expire", "executor", "sibling_killed", "lease_expire"),
-    Operation("take_shards", "executor", "sibling_killed", "shard_take"),
-    Operation("judge", "executor", "sibling_frozen", "lease_judge", 2),
+    Operation("take_shards", "executor", "sibling_killed", "shard_take", work=work.taking),
+    Operation("judge", "executor", "sibling_frozen", "lease_judge", work=work.judging),
     Operation("give_shards", "executor", "sibling_joins", "shard_give"),
     Operation("leave", "executor", "drained", "lease_expire"),
-    Operation("cancel_of_tasks", "executor", "overlap", "cancel_of_tasks", 3),
+    Operation("cancel_of_tasks", "executor", "overlap", "cancel_of_tasks", 3, work.cancelling),
     Operation("mark_faulty", "executor", "broken_plan", "mark_faulty", 2),
     Operation("move_tenant", "executor", "promotion", "tenant_move"),
     Operation("ask_move", "supervisor", "promotion", "tenant_ask_move"),
-    Operation("move_unowned", "supervisor", "unowned", "tenant_move"),
-    Operation("api.write", "supervisor", "zone_data", COMMIT, 3),
-    Operation("api.write", "api", "writes", COMMIT, 12),
+    Operation("move_unowned", "supervisor", "unowned", "tenant_move", work=work.moving_unowned),
+    Operation("api.write", "supervisor", "zone_data", COMMIT, 3, work.committing),
+    Operation("api.write", "api", "writes", COMMIT, 12, work.committing),
 )
 
 

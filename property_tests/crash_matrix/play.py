@@ -57,7 +57,7 @@ async def play(cluster: Cluster, cell: Cell, folder: Path, clock: Clock, seed: i
     rng = random.Random(f"{seed} {cell.name}")
     operation = cell.operation
     nth = rng.randint(1, operation.reaches)
-    strike = Strike(VICTIMS[operation.role], cell.point, cell.fault, operation.statement, nth)
+    strike = Strike(VICTIMS[operation.role], cell.point, cell.fault, operation.statement, nth, operation.work)
     played = Played(cell)
     await asyncio.to_thread(folder.mkdir, parents=True)
     async with staged(cluster, folder, strike.decide, clock, rng) as stage:
@@ -125,12 +125,21 @@ async def _strike(act: Act, scenario: Scenario, played: Played) -> None:
         await scenario.provoke(act)
         await asyncio.wait_for(strike.struck.wait(), _STRIKE_SECONDS)
     except TimeoutError as error:
-        raise TimeoutError(str(error) or f"{strike.victim} never came to {strike.point}") from error
+        raise TimeoutError(
+            str(error) or f"{strike.victim} never came to {strike.point} with something to do"
+        ) from error
     played.evidence = strike.evidence
+    played.broken += struck_in_vain(strike.evidence)
     assert strike.at is not None
     if act.done is not None:
         await stage.until(act.done, "what the fault had interrupted is done", SETTLE_SECONDS)
         played.recovery = stage.clock.now().timestamp() - strike.at
+
+
+def struck_in_vain(evidence: Evidence | None) -> list[str]:
+    """A fault at a statement that did nothing shows nothing: such a cell is not held."""
+    vain = evidence is not None and evidence.rows == 0
+    return ["the fault struck a statement that took effect on no row"] if vain else []
 
 
 async def _start(stage: Stage, scenario: Scenario, strike: Strike) -> None:

@@ -16,7 +16,7 @@ from property_tests.crash_matrix.strike import Fault
 from tocsin.common.crashpoints import POINTS
 
 _COLUMNS = (
-    "point", "process", "fault", "lost", "unrecorded", "duplicates", "bound", "recovery s", "first again s",
+    "point", "process", "fault", "rows", "lost", "unrecorded", "duplicates", "bound", "recovery s", "first again s",
     "worst delay s", "slowest start s", "verdict",
 )  # fmt: skip
 NOT_MEANING = (
@@ -111,8 +111,9 @@ def row(one: Played) -> tuple[str, ...]:
         "-" if not math.isfinite(s) else f"{s:.2f}"
         for s in (one.recovery, one.first_again, one.worst_delay, one.slowest_start)
     )
+    rows = "-" if one.evidence is None or one.evidence.rows is None else str(one.evidence.rows)
     verdict = "held" if one.held else "BROKEN: " + "; ".join(one.broken[:2])
-    return (one.cell.point, one.cell.operation.role, one.cell.fault.value, *counts, *seconds, verdict)
+    return (one.cell.point, one.cell.operation.role, one.cell.fault.value, rows, *counts, *seconds, verdict)
 
 
 def show(matrix: Matrix, console: Console) -> None:
@@ -165,6 +166,7 @@ def _document(matrix: Matrix) -> dict[str, object]:
                 "process": one.cell.operation.role,
                 "fault": one.cell.fault.value,
                 "scenario": one.cell.operation.scenario,
+                "rows": one.evidence.rows if one.evidence else None,
                 "lost": one.judgement.lost if one.judgement else None,
                 "unrecorded": one.judgement.unrecorded if one.judgement else None,
                 "unseen": one.judgement.unseen if one.judgement else None,

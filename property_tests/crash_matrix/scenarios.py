@@ -23,6 +23,7 @@ from tocsin.common.time.zones import zone_data_version
 VICTIM, SIBLING, SUPERVISOR, API = "a", "b", "supervisor", "api"
 STALL_SECONDS = 0.35
 _HELD_SECONDS = 6.0
+_IN_FLIGHT = 2
 _SECOND = timedelta(seconds=1)
 
 
@@ -104,15 +105,24 @@ async def _sibling_killed(act: Act) -> None:
 
 
 async def _orphans(act: Act) -> None:
-    """The sibling is killed, and the victim struck when it has taken the shards, before what was running comes back."""
+    """The sibling is killed with calls in flight, and the victim struck when it has taken the shards, before what was
+    running comes back."""
+    stage, pid = act.stage, act.stage.keeper.children[SIBLING].pid
     act.affected = (VICTIM, SIBLING)
     act.waits_for_a_start = act.strike.fault is Fault.KILL
 
     async def taken() -> None:
         act.arm()
 
+    async def has_calls_in_flight() -> bool:
+        held = await stage.connection.fetchval(
+            "select count(*) from running r join leases l on l.id = r.lease_id where l.pid = $1", pid
+        )
+        return int(held) >= _IN_FLIGHT
+
     act.strike.hooks["take_shards.after"] = taken
-    act.stage.keeper.kill(SIBLING)
+    await stage.until(has_calls_in_flight, "the sibling has calls in flight")
+    stage.keeper.kill(SIBLING)
 
 
 async def _sibling_frozen(act: Act) -> None:

@@ -1,12 +1,14 @@
-"""One fault, struck once: at the n-th time that its process comes to its point."""
+"""One fault, struck once: at the n-th time that its process comes to its point with something to do."""
 
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from property_tests.crash_matrix.processes import Child
 from property_tests.crash_matrix.stage import Stage
+from property_tests.crash_matrix.work import Work
 from property_tests.network.proxy import Cut, Trap
 
 
@@ -23,17 +25,23 @@ CUTS = {Fault.CUT_BEFORE: Cut.BEFORE, Fault.CUT_AFTER: Cut.AFTER}
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """What was seen while a process stood still at a point. `on_the_wire`: executions of the point's statement that the
-    server had not answered. `between`: points that its task had come to since the one before it; None at that one."""
+    server had not answered. `between`: points that its task had come to since the one before it; None at that one.
+    `rows`: on how many rows the statement took effect, by the server's answer; or, where it was not sent, would have;
+    None: there is no statement, or whoever comes to the point has its rows in hand."""
 
     on_the_wire: int
     between: tuple[str, ...] | None
+    rows: int | None = None
 
 
 class Strike:
-    """Waits, once armed, for the `nth` time that `victim` comes to `point`. `hooks`: what else is done when it comes to
-    other points. `at`: the Unix second of the fault."""
+    """Waits, once armed, for the `nth` time that `victim` comes to `point` with something to do; `work` says whether
+    the statement would find something, where that is not sure. `hooks`: what else is done when it comes to other
+    points. `at`: the Unix second of the fault."""
 
-    def __init__(self, victim: str, point: str, fault: Fault, statement: str | None, nth: int) -> None:
+    def __init__(
+        self, victim: str, point: str, fault: Fault, statement: str | None, nth: int, work: Work | None = None
+    ) -> None:
         self.victim = victim
         self.point = point
         self.fault = fault
@@ -42,6 +50,7 @@ class Strike:
         self.evidence: Evidence | None = None
         self.struck = asyncio.Event()
         self._statement = statement
+        self._work = work
         self._left = nth
         self._armed = False
         self._stage: Stage | None = None
@@ -57,22 +66,31 @@ class Strike:
             await hook()
         if not self._armed or self._left == 0 or name != self.victim or point != self.point:
             return "go"
+        assert self._stage is not None
+        evidence = await self._look(self._stage)
+        if evidence.rows == 0:
+            return "go"
         self._left -= 1
         if self._left:
             return "go"
-        assert self._stage is not None
-        self.evidence = self._look(self._stage)
+        self.evidence = evidence
         return self._strike(self._stage)
 
-    def _look(self, stage: Stage) -> Evidence:
-        before = self.point.removesuffix(".after") + ".before"
+    async def _look(self, stage: Stage) -> Evidence:
+        before = self.point.rpartition(".")[0] + ".before"
         between = None
         if self.point != before and (found := stage.control.traces[self.victim].since(before)) is not None:
             between = tuple(found)
         child = stage.keeper.children.get(self.victim)
         if self._statement is None or child is None:
             return Evidence(0, between)
-        return Evidence(child.proxy.unanswered(self._statement), between)
+        return Evidence(child.proxy.unanswered(self._statement), between, await self._rows(stage, child))
+
+    async def _rows(self, stage: Stage, child: Child) -> int | None:
+        assert self._statement is not None
+        if self.point.endswith(".after"):
+            return child.proxy.rows.get(self._statement, 0)
+        return None if self._work is None else await self._work(stage, child)
 
     def _strike(self, stage: Stage) -> str:
         if self.fault in CUTS:
@@ -91,6 +109,8 @@ class Strike:
     async def _sprung(self, trap: Trap) -> None:
         await trap.done.wait()
         self.at = trap.struck
+        if trap.rows is not None and self.evidence is not None:
+            self.evidence = replace(self.evidence, rows=trap.rows)
         self.struck.set()
 
     async def close(self) -> None:

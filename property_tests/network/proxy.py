@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
-from property_tests.network.wire import Execution, Message, Session, Splitter, statement_names
+from property_tests.network.wire import Execution, Message, Session, Splitter, Tally, statement_names
 from tocsin.common.clock import Clock
 
 _CHUNK = 65_536
@@ -31,11 +31,13 @@ class Cut(StrEnum):
 @dataclass(eq=False)
 class Trap:
     """Waits for the next execution of `statement`; None: for the next that commits a write. `sprung`: it has its line.
-    `struck`: the instant (Unix seconds) at which the client was cut off, and `done` is set; None until then."""
+    `struck`: the instant (Unix seconds) at which the client was cut off, and `done` is set; None until then. `rows`: of
+    the answer that was swallowed, as `Proxy.rows`."""
 
     statement: str | None
     cut: Cut
     struck: float | None = None
+    rows: int | None = None
     sprung: bool = False
     done: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -53,6 +55,7 @@ class _Line:
         self.session = Session(statement_names())
         self.asked = Splitter(opening=True)
         self.answered = Splitter(opening=False)
+        self.tally = Tally()
         self.unanswered: deque[tuple[str, Trap | None]] = deque()
         self.trap: Trap | None = None
 
@@ -74,6 +77,9 @@ class Proxy:
         """New connections are closed at once."""
         self.trap: Trap | None = None
         """None too once it has its line."""
+        self.rows: dict[str, int] = {}
+        """Of each statement, how many rows its latest answer told of: returned or written; of a COMMIT, written by its
+        transaction."""
         self._server = server
         self._clock = clock
         self._held: Callable[[str], bool] | None = None
@@ -124,6 +130,11 @@ class Proxy:
     def unanswered(self, statement: str) -> int:
         """How many executions of this statement are on the wire."""
         return sum(name == statement for line in self._lines for name, _ in line.unanswered)
+
+    @property
+    def written(self) -> int:
+        """How many rows the transactions that are open have written."""
+        return sum(line.tally.written for line in self._lines)
 
     # one connection
 
@@ -223,9 +234,12 @@ class Proxy:
         passed = []
         for message in line.answered.feed(data):
             trap = line.unanswered[0][1] if line.unanswered else None
-            if message.kind == b"Z" and line.unanswered:
-                line.unanswered.popleft()
+            rows = line.tally.sees(message)
+            if rows is not None and line.unanswered:
+                name, _ = line.unanswered.popleft()
+                self.rows[name] = rows
                 if trap is not None:
+                    trap.rows = rows
                     self._spring(line, trap)
                     break
             if trap is None:

@@ -16,6 +16,7 @@ COMMIT = "commit"
 """The name of a COMMIT that is sent as a simple query."""
 
 _WRITES = re.compile(rb"\b(insert\s+into|delete\s+from)\s+(running|pending|history|tasks)\b", re.IGNORECASE)
+_COUNTED = re.compile(rb"(?:(INSERT 0|UPDATE|DELETE|MERGE)|SELECT) (\d+)\0")
 _SSL, _GSS, _CANCEL = 80877103, 80877104, 80877102
 _UNTYPED = 4
 _HEAD = 5
@@ -154,3 +155,39 @@ class Session:
         elif is_commit or text == b"rollback":
             self._in_transaction = False
         return Execution(COMMIT if is_commit else "", is_commit)
+
+
+class Tally:
+    """How many rows the server's answers to one client tell of. `written`: by the transaction that is open."""
+
+    def __init__(self) -> None:
+        self.written = 0
+        self._rows = 0
+
+    def sees(self, message: Message) -> int | None:
+        """When an answer ends: the rows that its statement returned or wrote; of a COMMIT, those that its transaction
+        had written. None before. A row of nothing but nulls is what is answered of no row, and counts as none."""
+        if message.kind == b"D" and _is_void(message.body):
+            self._rows -= 1
+        elif message.kind == b"C":
+            self._count(message.body)
+        if message.kind != b"Z":
+            return None
+        rows, self._rows = self._rows, 0
+        if message.body == b"I":  # no transaction is open
+            self.written = 0
+        return rows
+
+    def _count(self, tag: bytes) -> None:
+        if tag == b"COMMIT\0":
+            self._rows += self.written
+        elif (found := _COUNTED.fullmatch(tag)) is not None:
+            self._rows += int(found[2])
+            if found[1] is not None:
+                self.written += int(found[2])
+
+
+def _is_void(row: bytes) -> bool:
+    """Of a DataRow: a count of columns, and of each its length, -1 for null."""
+    columns = int.from_bytes(row[:2], "big")
+    return columns > 0 and row[2:] == b"\xff" * 4 * columns
