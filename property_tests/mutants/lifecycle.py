@@ -1,18 +1,23 @@
 """Broken twins of what keeps runs: each takes one guard out, and the lifecycle machine must see a promise broken."""
 
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from property_tests.lifecycle import LifecycleMachine
 from property_tests.machine import Profile
-from property_tests.mutant import Mutant
+from property_tests.mutant import Instead, Mutant
 from property_tests.mutants import statements
 from tocsin.common import tasks
+from tocsin.common.clock import DatabaseClock
 from tocsin.common.ids import Ids
+from tocsin.common.store.memory.database import Running
 from tocsin.common.store.memory.runs import MemoryRuns
-from tocsin.common.store.rows import BeginItem, Begun, Held
+from tocsin.common.store.memory.tasks import MemoryTaskTransaction
+from tocsin.common.store.rows import BeginItem, Begun, GivenBack, Held, Task
 from tocsin.engine import owner, ownership
 from tocsin.engine.begin import Beginner
 from tocsin.engine.give_back import GiveBack
@@ -128,10 +133,65 @@ def ids_are_of_the_workers_clock(patch: Patch) -> None:
     patch.setattr(owner, "Ids", OfTheWorker)
 
 
+def ids_are_an_hour_old(patch: Patch) -> None:
+    class OfThePast(Ids):
+        def new(self, at: datetime | None = None) -> UUID:
+            return super().new((at or self._clock.now()) - timedelta(hours=1))
+
+    patch.setattr(owner, "Ids", OfThePast)
+
+
+def gives_back_slots_alone(patch: Patch) -> None:
+    """What runs for no slot is gone when its process is."""
+    give_back = MemoryRuns._give_back
+
+    def slots_alone(runs: MemoryRuns, row: Running) -> GivenBack:
+        given = give_back(runs, row)
+        if row.run.slot is None and given.state is None:
+            runs._db.pending.remove(row.run.run_id)
+        return given
+
+    patch.setattr(MemoryRuns, "_give_back", slots_alone)
+
+
+def a_clock_is_never_set_back(patch: Patch) -> None:
+    """What a process once took the database's time to be, it holds to."""
+
+    def sample(clock: DatabaseClock, t_db: datetime, _sent: float, received: float) -> None:
+        offset = t_db.timestamp() - received
+        clock._best = offset if clock._best is None else max(clock._best, offset)
+
+    patch.setattr(DatabaseClock, "sample", sample)
+
+
+def a_task_is_found_without_its_tenant(patch: Patch) -> None:
+    lock = MemoryTaskTransaction.lock
+
+    async def of_anybody(tx: MemoryTaskTransaction, _tenant_id: UUID, task_id: UUID) -> tuple[Task, datetime] | None:
+        task = tx._db.tasks.get(task_id)
+        return None if task is None else await lock(tx, task.tenant_id, task_id)
+
+    patch.setattr(MemoryTaskTransaction, "lock", of_anybody)
+
+
 MUTANTS: Sequence[Mutant] = (
     Mutant("giving back is an event", 1, LifecycleMachine, gives_back_at_take_over_alone, USUAL),
-    Mutant("results are not kept in an outage", 3, LifecycleMachine, results_are_not_kept, USUAL),
-    Mutant("an edit does not look at its delete", 1, LifecycleMachine, deletes_without_a_look, USUAL),
+    Mutant(
+        "results are not kept in an outage",
+        3,
+        LifecycleMachine,
+        results_are_not_kept,
+        USUAL,
+        instead=Instead(10, "for what is dropped is still held, and another run is begun in its place"),
+    ),
+    Mutant(
+        "an edit does not look at its delete",
+        1,
+        LifecycleMachine,
+        deletes_without_a_look,
+        USUAL,
+        instead=Instead(2, "for what an edit plants beside a run that was begun meanwhile is a second run of its slot"),
+    ),
     Mutant("a write plants what it has not deleted", 1, LifecycleMachine, plants_without_a_delete, USUAL),
     Mutant("a lost begin is not adopted", 1, LifecycleMachine, a_lost_begin_is_left_alone, USUAL),
     Mutant(
@@ -144,5 +204,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("retries have no end", 1, LifecycleMachine, retries_without_end, USUAL),
     Mutant("ids bear a worker's time", 8, LifecycleMachine, ids_are_of_the_workers_clock, USUAL),
     Mutant("an owner forgets what others hold", 10, LifecycleMachine, forgets_what_others_hold, USUAL),
+    Mutant("ids are an hour old", 8, LifecycleMachine, ids_are_an_hour_old, USUAL),
+    Mutant("giving back drops runs without a slot", 1, LifecycleMachine, gives_back_slots_alone, USUAL),
+    Mutant("a clock is never set back", 8, LifecycleMachine, a_clock_is_never_set_back, USUAL),
+    Mutant("a task is found without its tenant", 12, LifecycleMachine, a_task_is_found_without_its_tenant, USUAL),
     *statements.MUTANTS,
 )

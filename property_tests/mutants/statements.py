@@ -59,9 +59,9 @@ give_back_of_all = without(
 judge_who_was_away = without("lease_judge", ("       and clock_timestamp() - me.steady_since >= l.ttl\n", ""))
 
 MUTANTS: Sequence[Mutant] = (
-    Mutant("a completion has no fence", 4, PostgresLifecycleMachine, completion_without_fence, FEW),
+    Mutant("a completion has no fence", 4, PostgresLifecycleMachine, completion_without_fence, FEW, seed=6),
     Mutant("a completion is taken from any lease", 4, PostgresLifecycleMachine, completion_of_any_lease, FEW, seed=2),
-    Mutant("a begin does not ask for its lease", 3, PostgresLifecycleMachine, begin_of_an_ended_lease, FEW, seed=4),
+    Mutant("a begin does not ask for its lease", 3, PostgresLifecycleMachine, begin_of_an_ended_lease, FEW, seed=3),
     Mutant("a giving back takes what lives", 3, PostgresLifecycleMachine, give_back_of_all, FEW),
     Mutant("a judge may have been away", 7, PostgresLifecycleMachine, judge_who_was_away, FEW, seed=4),
 )
