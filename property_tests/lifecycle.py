@@ -6,13 +6,14 @@ checked on the database and on the endpoint's ledger; at the end everything is h
 """
 
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
 
-from property_tests.lifecycle_stories import OPENINGS, StoryRules
-from property_tests.lifecycle_tenants import TenantRules
+from property_tests.lifecycle_points import Blow, PointRules, some_blows
+from property_tests.lifecycle_stories import OPENINGS
 from property_tests.world import promises
 from property_tests.world.backends import PostgresBackend
 from property_tests.world.indexes import INDEXES
@@ -25,7 +26,7 @@ REST = 60.0
 """Seconds until all is at rest: two lives of a lease, the net under lost answers twice, the longest back-off."""
 
 
-class LifecycleMachine(TenantRules, StoryRules):
+class LifecycleMachine(PointRules):
     """On the store in memory. A `pick` chooses among what there is, so that programs shrink well."""
 
     def teardown(self) -> None:
@@ -40,10 +41,19 @@ class LifecycleMachine(TenantRules, StoryRules):
         periods=st.lists(st.sampled_from([1, 2]), min_size=1, max_size=2),
         indexes=st.lists(st.sampled_from(sorted(INDEXES)), min_size=1, max_size=2),
         fails=st.booleans(),
-        opening=st.sampled_from(["", *OPENINGS]),
+        opening=st.sampled_from(["", "somebody_fails", *OPENINGS]),
+        blows=some_blows,
     )
-    def begin_world(self, caps: list[int], periods: list[int], indexes: list[str], fails: bool, opening: str) -> None:
-        """With a process for each of the hint indexes."""
+    def begin_world(
+        self,
+        caps: list[int],
+        periods: list[int],
+        indexes: list[str],
+        fails: bool,
+        opening: str,
+        blows: Sequence[Blow],
+    ) -> None:
+        """With a process for each of the hint indexes. `blows`: of the opening in which somebody fails."""
         self.tenants = [self.world.a_tenant(cap) for cap in caps]
         for index in indexes:
             self.world.a_process(index=index)
@@ -51,7 +61,7 @@ class LifecycleMachine(TenantRules, StoryRules):
             self.create_task(number, period, 3, fails, OnLeaseLost.RETRY)
         self.world.go_on(3.0, every=0.25)
         if opening:
-            self.open_with(opening)
+            getattr(self, opening)(pick=0, **OPENINGS.get(opening, {"blows": blows}))
 
     @invariant()
     def the_promises_hold(self) -> None:
@@ -66,7 +76,7 @@ class LifecycleMachine(TenantRules, StoryRules):
         world = self.world
         self.the_database(down=False)
         world.wire.faults.clear()
-        world.api_point = None
+        world.armed.clear()
         for process in world.processes:
             process.frozen = False
             process.heal()

@@ -29,10 +29,13 @@ class LifecycleBase(Machine):
         super().__init__()
         self.world = World(self.backend)
         self.tenants: list[Tenant] = []
+        self.stranger: UUID | None = None
         self.tasks: list[tuple[Tenant, UUID]] = []
         self.undisturbed: dict[UUID, int] = {}
         """The period of each task whose schedule was never edited."""
         self.attempts: dict[UUID, int] = {}
+        self.due: tuple[UUID, UUID] = (UUID(int=0), UUID(int=0))
+        """The tenant and the task of which a story has last made a run due."""
 
     def create_task(
         self, pick: int, period: int, attempts: int, fails: bool, on_lease_lost: OnLeaseLost, **plan: Any

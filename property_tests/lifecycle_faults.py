@@ -21,6 +21,7 @@ OWN_POINTS = (
 STATEMENTS = (
     *("begin", "complete", "put_back", "give_back", "beat", "judge", "take_shards", "give_shards", "heads"),
     *("held", "end_backend", "recheck", "count_held", "owned_tenants", "move_tenants", "definitions"),
+    *("cancel_of_tasks", "fair_part", "leave", "neighbours", "notify", "owned_shards", "register", "remove", "secrets"),
 )
 
 MOST_SET_BACK = 10.0

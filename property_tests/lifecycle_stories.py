@@ -33,9 +33,6 @@ OPENINGS: Mapping[str, Mapping[str, Any]] = {
 
 
 class StoryRules(FaultRules):
-    def open_with(self, story: str) -> None:
-        getattr(self, story)(pick=0, **OPENINGS[story])
-
     def _something_due(self, pick: int) -> Process | None:
         """A run that is due at once, and a process that may begin it and that nothing hinders; None: there is none."""
         for number in range(len(self.tasks)):
@@ -43,8 +40,9 @@ class StoryRules(FaultRules):
             serving = [each for each in self.world.able if each.serves(tenant_id)]
             if not serving:
                 continue
-            if isinstance(self.world.write(self.world.tasks.run_now(tenant_id, task_id, force=True)), BaseException):
+            if isinstance(self.world.run_now(tenant_id, task_id, force=True), BaseException):
                 continue
+            self.due = (tenant_id, task_id)
             process = serving[pick % len(serving)]
             process.heal()
             if process.owner is not None:  # it may have found its lease ended

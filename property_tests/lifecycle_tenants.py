@@ -1,12 +1,16 @@
 """What tenants ask for, and what is done about a tenant: writes on tasks and runs, cells of its own."""
 
 from typing import Any
+from uuid import UUID
 
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from property_tests.lifecycle_base import MOST_PROCESSES, MOST_TASKS, LifecycleBase, picks
+from property_tests.world import promises
+from property_tests.world.process import Died, Injected
 from property_tests.world.wire import Fault
+from property_tests.world.world import READS
 from tocsin.common.models import Misfire, OnLeaseLost, Overlap, Priority
 
 MOST_WITH_OWN = MOST_PROCESSES + 2
@@ -20,6 +24,10 @@ API_POINTS = (
     *("ask_move.before", "ask_move.after", "move_unowned.before", "move_unowned.after"),
 )
 """Crash points of those that own nothing: the API, and the Supervisor."""
+
+
+OF_A_TENANT = ("edit", "pause", "resume", "delete", "skip_next", "run_now", "cancel", *READS)
+"""What a tenant does with a task or a run, and reads of it."""
 
 
 class TenantRules(LifecycleBase):
@@ -61,7 +69,7 @@ class TenantRules(LifecycleBase):
     @rule(pick=picks, force=st.booleans())
     def run_now(self, pick: int, force: bool) -> None:
         tenant_id, task_id = self.task(pick)
-        self.world.write(self.world.tasks.run_now(tenant_id, task_id, force=force))
+        self.world.run_now(tenant_id, task_id, force=force)
 
     @precondition(lambda self: self.tasks)
     @rule(pick=picks, running=st.booleans(), heard=st.booleans())
@@ -77,9 +85,31 @@ class TenantRules(LifecycleBase):
             if process.owner is not None:
                 process.owner._cancels_heard([row["run_id"]])
 
-    @rule(point=st.sampled_from(API_POINTS))
-    def the_next_write_crashes(self, point: str) -> None:
-        self.world.api_point = point
+    @precondition(lambda self: self.tasks)
+    @rule(pick=picks, what=st.sampled_from(OF_A_TENANT))
+    def another_tenant_asks(self, pick: int, what: str) -> None:
+        """For a task, or for one of its runs: it is told that there is none, and nothing changes."""
+        owner, task_id = self.task(pick)
+        others = [tenant.id for tenant in self.tenants if tenant.id != owner]
+        self.world.resume_write()
+        self.world.wire.faults.clear()
+        stranger = others[pick % len(others)] if others else self._stranger()
+        before = self.world.look()
+        rows = (*before.pending, *before.running, *before.history)
+        runs = sorted({row["run_id"] for row in rows if row["tenant_id"] == owner}) or [UUID(int=1)]
+        found = self.world.ask_as(stranger, what, task_id, runs[-1 - pick % len(runs)])
+        promises.promise_12_another_tenant_finds_nothing(what, found)
+        promises.promise_12_and_changes_nothing(what, before, self.world.look())
+
+    def _stranger(self) -> UUID:
+        """A tenant without a task."""
+        if self.stranger is None:
+            self.stranger = self.world.a_tenant(1).id
+        return self.stranger
+
+    @rule(point=st.sampled_from(API_POINTS), error=st.sampled_from([Died, Injected]))
+    def the_next_write_crashes(self, point: str, error: type[BaseException]) -> None:
+        self.world.armed[point] = error
 
     @rule(fault=st.sampled_from([Fault.REFUSED, Fault.LOST, Fault.UNANSWERED]))
     def the_next_write_fails(self, fault: Fault) -> None:

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from property_tests.stepping import NoWakeUps, OpenCalls, completion_of
 from property_tests.supervising import ZONE_DATA, a_supervisor, by_cell
+from property_tests.world.struck import STRUCK
 from tocsin.common.calls import Listener
 from tocsin.common.clock import DatabaseClock, ManualClock
 from tocsin.common.crashpoints import reach
@@ -32,6 +33,9 @@ EVERY = 1.25
 SPINS = 80
 """Turns of the loop that end whatever waits for nothing but turns."""
 
+HELD_UP = 0.5
+"""Seconds; a run that is found to have begun 250 ms ago is not called any more."""
+
 STEPS = ("beat", "ownership", "give back", "read", "begin")
 
 acting: ContextVar["Host | None"] = ContextVar("acting", default=None)
@@ -45,7 +49,8 @@ class SlowRuns(MemoryRuns):
     """The path of a run, over which the next begin may be slow, or lose its answer.
 
     `mode` of the next begin: `slow` waits to arrive, `unread` arrives and waits for its answer to be read, `lost`
-    takes effect without an answer, `late` takes effect while its server process is being ended, `never` not at all.
+    takes effect without an answer, `late` takes effect while its server process is being ended, `never` not at all;
+    `held up` takes effect without an answer, and to end its server process takes longer than its runs may wait.
     """
 
     def __init__(self, host: "Host") -> None:
@@ -54,6 +59,7 @@ class SlowRuns(MemoryRuns):
         self.mode = "fast"
         self.gate: asyncio.Event | None = None
         self.late: list[tuple[UUID, Sequence[BeginItem]]] = []
+        self.held_up = False
 
     async def begin(
         self, lease_id: UUID, items: Sequence[BeginItem], note: Callable[[Backend], None] | None = None
@@ -73,7 +79,8 @@ class SlowRuns(MemoryRuns):
         result = await super().begin(lease_id, items, note)
         if mode == "unread":
             await self._wait()
-        if mode == "lost":
+        self.held_up = mode == "held up"
+        if mode in ("lost", "held up"):
             raise OutcomeUnknownError("the answer was lost")
         return result
 
@@ -109,6 +116,9 @@ class EndingLeases(MemoryLeases):
 
     async def end_backend(self, backend: Backend, wait: float) -> bool:
         await self._host.runs.commit_late()
+        if self._host.runs.held_up:
+            self._host.runs.held_up = False
+            self._host.town.clock.advance(HELD_UP)
         return await super().end_backend(backend, wait)
 
 
@@ -243,9 +253,11 @@ class Town:
         host = acting.get()
         if host is None and self.supervisor_armed == point:
             self.supervisor_armed = None
+            STRUCK[point, "CrashedError"] += 1
             raise CrashedError(point)
         if host is not None and host.armed == point:
             host.armed = None
+            STRUCK[point, "CrashedError"] += 1
             raise CrashedError(point)
 
     def run(self, what: Coroutine[Any, Any, Any]) -> None:

@@ -76,7 +76,7 @@ class MemoryBackend:
             pending=[{name: getattr(row, name) for name in _RUN} for row in database.pending],
             running=running,
             history=[{name: getattr(row, name) for name in _HISTORY} for row in database.history.values()],
-            tasks={task.id: {"state": task.state, "tenant_id": task.tenant_id} for task in database.tasks.values()},
+            tasks={task.id: {name: getattr(task, name) for name in _TASK} for task in database.tasks.values()},
             leases={lease.id: lease.expired_at for lease in database.leases.values()},
             caps={tenant.id: tenant.max_in_flight for tenant in database.tenants.values()},
         )
@@ -100,6 +100,7 @@ class MemoryBackend:
         """Nothing is held."""
 
 
+_TASK = ("state", "tenant_id", "version")
 _RUN = ("run_id", "tenant_id", "task_id", "due_at", "slot", "last_slot", "fence", "losses", "kind")
 _HISTORY = (
     *("run_id", "tenant_id", "task_id", "ended_at", "due_at", "slot", "last_slot", "until_slot", "skip_count"),
@@ -211,7 +212,7 @@ class PostgresBackend:
             pending=[dict(row) for row in await fetch("select * from pending")],
             running=[dict(row) for row in await fetch("select * from running")],
             history=[dict(row) for row in await fetch("select * from history")],
-            tasks={row["id"]: dict(row) for row in await fetch("select id, state, tenant_id from tasks")},
+            tasks={row["id"]: dict(row) for row in await fetch("select id, state, tenant_id, version from tasks")},
             leases={row["id"]: row["expired_at"] for row in await fetch("select id, expired_at from leases")},
             caps={row["id"]: row["max_in_flight"] for row in await fetch("select id, max_in_flight from tenants")},
         )

@@ -7,25 +7,43 @@ START = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 
 
 class WorldTime:
-    """Seconds since the world began, and the database's clock, which an administrator may step."""
+    """Time since the world began, and the database's clock, which an administrator may step.
+
+    Whole milliseconds are counted. A process reckons with Unix seconds as floats, which come in steps of 2**-22 s: such
+    an instant is a whole millisecond, or at least 1.9 ns away from each. An event loop fires its timers up to a
+    nanosecond early; between the two nothing would be due, and nothing would pass, for ever.
+    """
 
     def __init__(self) -> None:
-        self.seconds = 0.0
+        self._milliseconds = 0
         self.step = timedelta()
 
+    @property
+    def seconds(self) -> float:
+        return self._milliseconds / 1000
+
     def advance(self, seconds: float) -> None:
-        self.seconds += seconds
+        """Raises:
+        AssertionError: that is no whole number of milliseconds, or a step back.
+        """
+        milliseconds = round(seconds * 1000)
+        assert milliseconds >= 0, "time does not run backwards"
+        assert abs(seconds * 1000 - milliseconds) < 1e-6, f"{seconds} s are no whole milliseconds"
+        self._milliseconds += milliseconds
+
+    def since_start(self, *, offset: float = 0.0) -> float:
+        """Seconds on a clock that showed `offset`, whole milliseconds, when the world began."""
+        return (self._milliseconds + round(offset * 1000)) / 1000
 
     def step_database(self, seconds: float) -> None:
         self.step += timedelta(seconds=seconds)
 
     def undisturbed_now(self) -> datetime:
-        """What the database's clock would show had nobody set it back: all that a process can know of a step before its
-        next heartbeat."""
-        return START + timedelta(seconds=self.seconds)
+        """What the database's clock would show had nobody set it back."""
+        return START + timedelta(milliseconds=self._milliseconds)
 
     def database_now(self) -> datetime:
-        return START + timedelta(seconds=self.seconds) + self.step
+        return self.undisturbed_now() + self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +55,13 @@ class ProcessClock:
     since: float
 
     def now(self) -> datetime:
-        return START + timedelta(seconds=self.time.seconds + self.skew)
+        return self.time.undisturbed_now() + timedelta(seconds=self.skew)
 
     def monotonic(self) -> float:
-        return self.since + self.time.seconds
+        return self.time.since_start(offset=self.since)
 
     def boottime(self) -> float:
-        return 2 * self.since + self.time.seconds
+        return self.time.since_start(offset=2 * self.since)
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,15 +45,23 @@ class Endpoint:
 
 
 class WorldTransport:
-    """A process's `Transport`. `start` is told of each call in the step in which its first byte leaves, and makes its
-    entry in the ledger; while `connecting`, connections open only when `connect` is called."""
+    """A process's `Transport`. `asked` is told of each call that is to be made, and `start` in the step in which its
+    first byte leaves, where it makes its entry in the ledger; while `connecting`, connections open only when `connect`
+    is called. `ended`: the call whose answer was handed over last."""
 
-    def __init__(self, start: Callable[[OutgoingRequest], Call], monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        asked: Callable[[OutgoingRequest], None],
+        start: Callable[[OutgoingRequest], Call],
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._asked = asked
         self._start = start
         self._monotonic = monotonic
         self.connecting = False
         self._open = asyncio.Event()
         self.in_flight: list[Call] = []
+        self.ended: Call | None = None
 
     def connect(self) -> None:
         self._open.set()
@@ -62,6 +70,7 @@ class WorldTransport:
         self._open.clear()
 
     async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
+        self._asked(request)
         if self.connecting:
             await self._open.wait()
         await gate.ready()
@@ -73,6 +82,7 @@ class WorldTransport:
             return _result(await call.future, started)
         finally:
             self.in_flight.remove(call)
+            self.ended = call
 
     async def close(self) -> None:
         """Nothing is kept open between calls."""

@@ -32,9 +32,6 @@ log = logging.getLogger("tocsin.world")
 
 SERVICES = ("beat", "judge", "ownership", "give back", "read", "begin", "abort")
 
-TRIES = 8
-"""Of a late statement: its store has as many connections at most, each of which may have been ended."""
-
 
 class Died(BaseException):
     """The process ends here, as by SIGKILL. No `except Exception` may hear of it."""
@@ -122,7 +119,7 @@ class Process:
     async def _new_life(self) -> None:
         lease_id = Ids(self.clock, self.rng).new()
         store = self._store = WiredStore(self.world.backend.store(lease_id), self.wire)
-        self.transport = WorldTransport(self._start_call, self.clock.monotonic)
+        self.transport = WorldTransport(self._ask_call, self._start_call, self.clock.monotonic)
         identity = Identity("node", f"boot of {self.name}", "pid:1", 1, 1.0)
         owner = Owner(
             store,
@@ -160,9 +157,19 @@ class Process:
             CompleterConfig(gather=0.0),
         )
 
+    def _ask_call(self, request: OutgoingRequest) -> None:
+        assert self.lease_id is not None
+        self.world.ledgers.call_asked(self.lease_id, UUID(dict(request.headers)["webhook-id"]))
+
     def _start_call(self, request: OutgoingRequest) -> Call:
         assert self.lease_id is not None
         return self.world.call_started(self, self.lease_id, request, self.loop.create_future())
+
+    def note_spoilt_call(self) -> None:
+        """It fails inside after an answer: after the one that it has just been handed."""
+        assert self.transport is not None
+        assert self.transport.ended is not None
+        self.world.ledgers.spoilt.add((self.transport.ended.run_id, self.transport.ended.fence))
 
     async def _end_life(self, owner: Owner) -> None:
         await owner.calls.close()
@@ -218,19 +225,10 @@ class Process:
                     task.exception()
 
     def late_commit(self) -> None:
-        """A begin that is still under way takes effect: over another connection, where its own was ended."""
+        """A begin that is still under way takes effect, whatever has become of its sender's connections."""
         late, self.wire.late = self.wire.late, None
         if late is not None:
-            self.world.active = self
-            self.loop.run_until_complete(self._arrive(late))
-
-    async def _arrive(self, late: Callable[[], Awaitable[object]]) -> None:
-        for _ in range(TRIES):
-            try:
-                await late()
-            except StoreUnavailableError:
-                continue
-            return
+            self.world.arrive(late.lease_id, late.items)
 
     def close(self) -> None:
         self.die()

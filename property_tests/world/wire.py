@@ -4,9 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
+from property_tests.world.struck import STRUCK
 from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
 from tocsin.common.store.ports import Store, TaskTransaction
 from tocsin.common.store.rows import Backend, BeginItem, BeginResult
@@ -25,12 +26,21 @@ class Fault(StrEnum):
     """As above, and it takes effect only when its server process is being ended. Of a begin alone."""
 
 
-Witness = Callable[[str, Sequence[Any], Any], None]
-"""Told of each statement that took effect, in that step: its name, its arguments, its result."""
+Witness = Callable[[str, Sequence[Any], Any, bool], None]
+"""Told of each statement that took effect, in that step: its name, its arguments, its result, and whether its sender
+gets to know."""
 
 
-def nobody(_statement: str, _arguments: Sequence[Any], _result: Any) -> None:
+def nobody(_statement: str, _arguments: Sequence[Any], _result: Any, _answered: bool) -> None:
     """Takes no note."""
+
+
+class Late(NamedTuple):
+    """A begin that is under way. `send`: over the connection on which it was sent."""
+
+    lease_id: UUID
+    items: Sequence[BeginItem]
+    send: Callable[[], Awaitable[BeginResult]]
 
 
 class Wire:
@@ -46,7 +56,7 @@ class Wire:
         self.cut_off = False
         self.under_way = 0
         self.faults: dict[str, Fault] = {}
-        self.late: Callable[[], Awaitable[object]] | None = None
+        self.late: Late | None = None
         self.hold_before: str | None = None
         self.held: asyncio.Future[None] | None = None
 
@@ -64,6 +74,8 @@ class Wire:
     def fault_of(self, statement: str) -> Fault | None:
         self.refuse()
         fault = self.faults.pop(statement, None)
+        if fault is not None:
+            STRUCK[statement, fault.value] += 1
         if fault is Fault.REFUSED or statement in self.refusing:
             raise StoreUnavailableError(f"{statement} was refused")
         if fault is Fault.LOST:
@@ -77,8 +89,9 @@ class Wire:
             result = await run()
         finally:
             self.under_way -= 1
-        self.witness(statement, arguments, result)
-        if fault is not None or self.cut_off or self.down:
+        answered = fault is None and not (self.cut_off or self.down)
+        self.witness(statement, arguments, result, answered)
+        if not answered:
             raise OutcomeUnknownError(f"the answer to {statement} was lost")
         return result
 
@@ -106,7 +119,7 @@ class _Leases(_Part):
         async def ended() -> bool:
             late, self._wire.late = self._wire.late, None
             if late is not None:
-                await late()
+                self._wire.witness("begin", (late.lease_id,), await late.send(), False)
             gone: bool = await self._part.end_backend(backend, wait)  # type: ignore[attr-defined]
             return gone
 
@@ -123,7 +136,7 @@ class _Runs(_Part):
             self._wire.fault_of("begin")
             if note is not None:
                 note(Backend(2**31 - 1, "tocsin"))
-            self._wire.late = lambda: begin(lease_id, items, None)
+            self._wire.late = Late(lease_id, items, lambda: begin(lease_id, items, None))
             raise OutcomeUnknownError("begin is under way")
         result: BeginResult = await self._wire.carry("begin", lambda: begin(lease_id, items, note), lease_id)
         return result

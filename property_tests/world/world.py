@@ -2,34 +2,37 @@
 
 import asyncio
 import random
-from collections import Counter, defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
 from property_tests.supervising import a_supervisor
-from property_tests.world import promises
 from property_tests.world.backends import Backend
 from property_tests.world.cells import WorldCells
 from property_tests.world.clocks import ProcessClock, WorldTime
 from property_tests.world.endpoint import Answer, Call, Endpoint
+from property_tests.world.ledgers import Ledgers
 from property_tests.world.loop import ProcessLoop
-from property_tests.world.process import SERVICES, Died, Process
+from property_tests.world.process import SERVICES, Died, Injected, Process
+from property_tests.world.struck import STRUCK
 from property_tests.world.tables import Tables
 from property_tests.world.wire import Wire, WiredStore
 from tocsin.common import crashpoints
-from tocsin.common.errors import StoreUnavailableError, TocsinError
+from tocsin.common.errors import NotFoundError, StoreUnavailableError, TocsinError
 from tocsin.common.hints.null import NullHints
 from tocsin.common.ids import Ids, shard_of
-from tocsin.common.models import CallSpec, EverySchedule, OnLeaseLost, PlanSpec, RetrySpec
-from tocsin.common.store.rows import Task
+from tocsin.common.models import CallSpec, EverySchedule, OnLeaseLost, Overlap, PlanSpec, RetrySpec
+from tocsin.common.store.rows import BeginItem, BeginResult, Task
 from tocsin.common.store.tenants import Tenant
 from tocsin.common.tasks import NewTask, Tasks
 from tocsin.engine.supervisor import Supervisor
 from tocsin.executor.transport.port import OutgoingRequest
+
+READS = ("get", "runs", "run")
+"""What a tenant reads of a task or a run of its own."""
 
 SIGNED_WITH = "whsec_c2VjcmV0LXNlY3JldC1zZWNyZXQh"
 
@@ -44,24 +47,21 @@ class World:
         self.processes: list[Process] = []
         self.active: Process | None = None
         self.killed: Process | None = None
-        self.allowed: Counter[UUID] = Counter()
-        self.beats: defaultdict[UUID, list[promises.Beaten]] = defaultdict(list)
-        """Of each lease, when its heartbeats took effect."""
-        self.broken: list[str] = []
-        """What was seen where an exception would be taken for a fault of the call."""
+        self.ledgers = Ledgers(self)
+        self.saw = self.ledgers.saw
         self.api = ProcessLoop(self.time)
         self.wire = Wire()
         clock = ProcessClock(self.time, 0.0, 5.0)
         self.ids = Ids(clock, random.Random(7))
         self._store = WiredStore(self.backend.store(None), self.wire)
         self.tasks = Tasks(self._store.tasks, self.ids, self._woken)
-        self.api_point: str | None = None
+        self.armed: dict[str, type[BaseException]] = {}
+        """Crash points of those that own nothing: the API, and the Supervisor."""
         self._writing: asyncio.Task[Any] | None = None
         self.deaf = False
         self.supervised = False
         self._cells = WorldCells(self)
         self._supervisor = self._a_supervisor()
-        self._before: Tables | None = None
         crashpoints.set_handler(self._reached)
         self.write(self._store.open())
 
@@ -106,12 +106,12 @@ class World:
         error = task.exception()
         if error is None:
             return task.result()
-        if isinstance(error, TocsinError | StoreUnavailableError | Died):
+        if isinstance(error, TocsinError | StoreUnavailableError | Died | Injected):
             return error
         raise error
 
     def a_tenant(self, cap: int) -> Tenant:
-        tenant_id = self.ids.new()
+        tenant_id = self.ids.new(self.time.database_now())
         tenant = Tenant(tenant_id, f"tenant {tenant_id}", shard_of(tenant_id), 1.0, cap, None)
         self.write(self._store.tenants.insert(tenant, [SIGNED_WITH]))
         return tenant
@@ -144,11 +144,38 @@ class World:
 
         self.write(self.tasks.edit(tenant_id, task_id, change))
 
+    def run_now(self, tenant_id: UUID, task_id: UUID, *, force: bool = False) -> Any:
+        """The run's id, which stands for a run from now on; or why there is none, or that nobody knows."""
+        planted = self.write(self.tasks.run_now(tenant_id, task_id, force=force))
+        if isinstance(planted, UUID):
+            self.ledgers.runs.add(planted)
+        return planted
+
+    def edit_overlap(self, tenant_id: UUID, task_id: UUID, overlap: Overlap) -> None:
+        def change(old: Task, _now: datetime) -> Task:
+            return replace(old, plan=old.plan.model_copy(update={"overlap": overlap}))
+
+        self.write(self.tasks.edit(tenant_id, task_id, change))
+
     def edit_url(self, tenant_id: UUID, task_id: UUID, path: str) -> None:
         def change(old: Task, _now: datetime) -> Task:
             return replace(old, call=old.call.model_copy(update={"url": _url(path)}))
 
         self.write(self.tasks.edit(tenant_id, task_id, change))
+
+    def ask_as(self, tenant_id: UUID, what: str, task_id: UUID, run_id: UUID) -> object:
+        """What a tenant's request for a task or a run comes to; None: it is told that there is none."""
+        tasks, reads = self.tasks, self._store.tasks
+        requests: dict[str, Callable[[], Awaitable[object]]] = {
+            "edit": lambda: tasks.edit(tenant_id, task_id, lambda old, _now: replace(old, name="stolen")),
+            "cancel": lambda: tasks.cancel(tenant_id, run_id),
+            "get": lambda: reads.get(tenant_id, task_id),
+            "runs": lambda: reads.runs(tenant_id, task_id, None, 10),
+            "run": lambda: reads.run(tenant_id, run_id),
+        }
+        found = self.write(requests[what]() if what in requests else getattr(tasks, what)(tenant_id, task_id))
+        nothing = isinstance(found, NotFoundError) or (what in READS and found in (None, []))
+        return None if nothing else f"done: {found!r}"
 
     def _woken(self, tenant_id: UUID, priority: int) -> None:
         for process in self.processes:
@@ -192,48 +219,33 @@ class World:
     def able(self) -> list[Process]:
         return [process for process in self.processes if process.able]
 
+    def arrive(self, lease_id: UUID, items: Sequence[BeginItem]) -> None:
+        """A begin of this lease that was under way takes effect."""
+
+        async def arrived() -> BeginResult:
+            store = self.backend.store(lease_id)
+            await store.open()
+            try:
+                return await store.runs.begin(lease_id, items)
+            finally:
+                await store.close()
+
+        self.active = None
+        self.saw("begin", (lease_id,), self.api.run_until_complete(arrived()), False)
+
     def call_started(
         self, process: Process, lease_id: UUID, request: OutgoingRequest, future: "asyncio.Future[Answer]"
     ) -> Call:
-        """The first byte leaves: promises 6 and 8 hold at this instant, by what the database says."""
+        """The first byte leaves, and the call is in the ledger."""
         headers = dict(request.headers)
         run_id, fence = UUID(headers["webhook-id"]), int(headers["Tocsin-Fence"])
         call = Call(
             run_id, fence, request.target.path_and_query, process.name, lease_id, self.time.seconds,
             self.time.database_now(), future=future,
         )  # fmt: skip
-        lives, due_at = self.backend.at_start(lease_id, run_id)
-        with self._noted():
-            promises.promise_6_a_call_starts_within_the_trust_window(
-                self.beats[lease_id], self.time.seconds, lives=lives
-            )
-        with self._noted():
-            promises.promise_8_a_call_is_not_early(run_id, due_at, self.time.undisturbed_now())
+        self.ledgers.call_started(lease_id, run_id)
         self.endpoint.calls.append(call)
         return call
-
-    @contextmanager
-    def _noted(self) -> Iterator[None]:
-        """What is broken in the middle of the product's own work is told at the next look."""
-        try:
-            yield
-        except AssertionError as error:
-            self.broken.append(str(error))
-
-    def saw(self, statement: str, arguments: Sequence[Any], result: Any) -> None:
-        """A statement of a process has taken effect."""
-        if statement in ("register", "beat") and result is not None:
-            self.beats[arguments[0]].append(promises.Beaten(self.time.seconds, result))
-        if statement == "judge":
-            for lease_id in result:
-                with self._noted():
-                    promises.promise_7_only_the_silent_are_ended(
-                        self.beats[lease_id], self.beats[arguments[0]], self.time.database_now()
-                    )
-        if statement == "begin" and result.begun:
-            with self._noted():
-                served = self.backend.served(arguments[0])
-                promises.promise_11_only_owned_tenants_are_begun(result.begun, served)
 
     def answer(self, call: Call, answer: Answer) -> None:
         """The endpoint's answer; a process that is dead or frozen does not hear it now."""
@@ -245,17 +257,16 @@ class World:
 
     def _reached(self, point: str) -> None:
         process = self.active
-        if process is None:
-            if self.api_point == point:
-                self.api_point = None
-                raise Died(point)
+        error = (self if process is None else process).armed.pop(point, None)
+        if error is None:
             return
-        error = process.armed.pop(point, None)
-        if error is not None:
-            if issubclass(error, Died):
-                self.killed = process
-                process.wire.cut_off = True
-            raise error(point)
+        STRUCK[point, error.__name__] += 1
+        if process is not None and issubclass(error, Died):
+            self.killed = process
+            process.wire.cut_off = True
+        elif process is not None and point == "call.after":
+            process.note_spoilt_call()
+        raise error(point)
 
     # time, and what everybody does in it
 
@@ -266,6 +277,7 @@ class World:
             process.turn()
 
     def step_database(self, seconds: float) -> None:
+        self.ledgers.note_time()
         self.time.step_database(seconds)
         self.backend.moved(self.time.database_now())
 
@@ -299,37 +311,9 @@ class World:
             self.answer(call, Answer.ERROR if call.url == "/fails" else Answer.OK)
         return len(calls)
 
-    # the two ledgers
-
     def look(self, *, at_rest: bool = False) -> Tables:
         """Every promise that holds at all times."""
-        assert not self.broken, self.broken[0]
-        tables, before = self.backend.tables(), self._before
-        if before is not None:
-            ended = promises.newly_expired(before, tables)
-            self.allowed.update(promises.held_by(before, ended))
-            self.allowed.update(set(promises.held_by(tables, ended)) - set(promises.held_by(before, ended)))
-            promises.promise_3_an_ended_lease_begins_nothing(before, tables)
-            promises.promise_4_fences_only_grow(before, tables)
-            promises.promise_5_terminal_is_final(before, tables)
-        self._before = tables
-        promises.promise_2_a_run_is_in_one_place(tables)
-        seen = Counter(call.run_id for call in self.endpoint.calls)
-        promises.promise_3_every_call_is_a_recorded_attempt(tables, seen, self.allowed, at_rest=at_rest)
-        promises.promise_3_a_fence_is_called_once(self.endpoint.calls)
-        promises.promise_4_a_result_is_of_the_call_that_it_names(tables, self.endpoint.calls)
-        promises.promise_8_runs_bear_the_databases_time(tables, self.time.undisturbed_now() + _ID_STEP)
-        promises.promise_10_no_tenant_exceeds_its_cap(tables)
-        promises.promise_12_rows_stay_with_their_tenant(tables)
-        for task_id, task in tables.tasks.items():
-            rows = tables.of_task(task_id)
-            promises.promise_2_one_run_per_slot(rows)
-            promises.promise_1_every_slot_is_accounted_for(rows, task["state"])
-        return tables
-
-
-_ID_STEP = timedelta(seconds=1)
-"""Ids made within a millisecond count on into the next ones."""
+        return self.ledgers.look(at_rest=at_rest)
 
 
 def _every(period: int, now: datetime) -> EverySchedule:
