@@ -9,6 +9,7 @@ from pathlib import Path
 
 from property_tests.chaos.endpoint import ROOT
 from property_tests.chaos.watch import Watch
+from tocsin.common.clock import DatabaseClock
 
 WALL_SECONDS = 7_200.0
 STEP_SECONDS = 300.0
@@ -17,7 +18,7 @@ DRIFT = 500e-6
 
 _STOP_SECONDS = 15.0
 _SAMPLES = 16
-"""A clock's drift shows over as many heartbeats as `DatabaseClock` keeps."""
+"""As many as `DatabaseClock` keeps, one of each heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,9 @@ class Skew:
         return f"wall {self.wall:+.0f} s, steps of {self.step:+.0f} s, drift {1e6 * (self.rate - 1):+.0f} ppm"
 
     def early(self, ttl: float) -> float:
-        """Seconds by which it may start a call too early: what it drifts over the samples of the database's clock."""
-        return max(0.0, self.rate - 1) * _SAMPLES * ttl / 8
+        """Seconds by which it may start a call too early: what it drifts while it goes by a sample of the database's
+        clock. When the next comes it is `KEEP_SECONDS` old, at most; and for a ttl, at most, none may come."""
+        return max(0.0, self.rate - 1) * (min(DatabaseClock.KEEP_SECONDS, _SAMPLES * ttl / 8) + ttl)
 
 
 def draw(rng: random.Random) -> Skew:
