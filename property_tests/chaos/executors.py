@@ -17,8 +17,6 @@ DRIFT = 500e-6
 """As much as NTP may slew a clock (`adjtimex(2)`: 500 ppm): more than any crystal's own."""
 
 _STOP_SECONDS = 15.0
-_SAMPLES = 16
-"""As many as `DatabaseClock` keeps, one of each heartbeat."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class Skew:
     def early(self, ttl: float) -> float:
         """Seconds by which it may start a call too early: what it drifts while it goes by a sample of the database's
         clock. When the next comes it is `KEEP_SECONDS` old, at most; and for a ttl, at most, none may come."""
-        return max(0.0, self.rate - 1) * (min(DatabaseClock.KEEP_SECONDS, _SAMPLES * ttl / 8) + ttl)
+        return max(0.0, self.rate - 1) * (DatabaseClock.KEEP_SECONDS + ttl)
 
 
 def draw(rng: random.Random) -> Skew:

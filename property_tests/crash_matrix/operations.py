@@ -41,7 +41,7 @@ OPERATIONS = (
     Operation("leave", "executor", "drained", "lease_expire"),
     Operation("cancel_of_tasks", "executor", "overlap", "cancel_of_tasks", 3, work.cancelling),
     Operation("mark_faulty", "executor", "broken_plan", "mark_faulty", 2),
-    Operation("move_tenant", "executor", "promotion", "tenant_move"),
+    Operation("move_tenant", "executor", "promotion", "tenant_move", work=work.moving),
     Operation("ask_move", "supervisor", "promotion", "tenant_ask_move"),
     Operation("move_unowned", "supervisor", "unowned", "tenant_move", work=work.moving_unowned),
     Operation("api.write", "supervisor", "zone_data", COMMIT, 3, work.committing),

@@ -45,10 +45,19 @@ async def cancelling(stage: Stage, _child: Child) -> int:
         return await _would(connection, "cancel_of_tasks", [row["id"] for row in tasks])
 
 
+async def moving(stage: Stage, child: Child) -> int:
+    async with connected(stage.dsn) as connection:
+        return await _moving(connection, await _lease_of(connection, child))
+
+
 async def moving_unowned(stage: Stage, _child: Child) -> int:
     async with connected(stage.dsn) as connection:
-        moving = await connection.fetch("select id from tenants where move_to is not null")
-        return await _would(connection, "tenant_move", [row["id"] for row in moving], None)
+        return await _moving(connection, None)
+
+
+async def _moving(connection: Connection, owner: UUID | None) -> int:
+    moving = await connection.fetch("select id from tenants where move_to is not null")
+    return await _would(connection, "tenant_move", [row["id"] for row in moving], owner)
 
 
 async def committing(_stage: Stage, child: Child) -> int:

@@ -62,7 +62,7 @@ def scene(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
         proxy=Proxy(lambda: ("127.0.0.1", 1), clock),
         watch=watch,
         skewed=SkewedExecutors(tmp_path, {}, watch, 1.0),
-        dsn=lambda: "",
+        dsn=lambda: "postgresql://nobody@127.0.0.1:1/none",
         cluster=tmp_path,
         hold=tmp_path / "hold",
         api="http://127.0.0.1:1",
@@ -184,9 +184,14 @@ async def test_connections_that_were_not_there_are_not_cut(scene: Scene, work: S
     assert not scene.proxy.refusing
 
 
+def beats(scene: Scene) -> list[float]:
+    """All through the next ten seconds, so that some arrive while it strikes, whenever that is."""
+    return [scene.now() + n / 100 for n in range(1, 1000)]
+
+
 @pytest.mark.parametrize("work", [strikes_database.black_hole, strikes_database.cut_database])
 async def test_an_outage_in_which_heartbeats_arrive_is_none(scene: Scene, work: Strike) -> None:
-    scene.watch.lives[LEASE] = Life(LEASE, 1, 0.0, CELL, [scene.now() + 0.1])
+    scene.watch.lives[LEASE] = Life(LEASE, 1, 0.0, CELL, beats(scene))
     assert (await struck(scene, work, 0.2)).missed == "heartbeats arrived all the same"
 
 
@@ -238,7 +243,7 @@ async def test_no_fault_strikes_where_there_is_nothing(scene: Scene, name: str) 
     fault = catalogue()[name]
     seconds = 0.0
     if name == "black-hole":  # nothing is told of heartbeats here, and none arriving is its effect
-        scene.watch.lives[LEASE] = Life(LEASE, 1, 0.0, CELL, [scene.now() + 0.1])
+        scene.watch.lives[LEASE] = Life(LEASE, 1, 0.0, CELL, beats(scene))
         seconds = 0.2
     planned = Planned(name, 0.0, seconds, 0.0, 1)
     assert (await strike(fault, planned, scene)).missed is not None

@@ -223,6 +223,6 @@ def test_only_what_is_known_to_have_done_nothing_was_struck_in_vain() -> None:
 
 def test_where_a_statement_may_find_nothing_it_is_asked_before() -> None:
     """Of the others, the code that sends them has the rows in its hand."""
-    in_hand = {"begin", "complete", "beat", "put_back", "expire", "give_shards", "leave", "mark_faulty", "move_tenant"}
-    in_hand |= {"call", "ask_move"}
+    in_hand = {"begin", "complete", "beat", "put_back", "expire", "give_shards", "leave", "mark_faulty", "ask_move"}
+    in_hand |= {"call"}
     assert {operation.name for operation in OPERATIONS if operation.work is None} == in_hand

@@ -3,15 +3,17 @@ lost."""
 
 import contextlib
 import math
+from collections.abc import Awaitable, Callable, Container, Sequence
 from datetime import timedelta
+from uuid import UUID
 
 import pytest
 
 from engine_bench import EngineBench
 from tocsin.common.errors import StoreUnavailableError
-from tocsin.common.store.rows import MARGIN_SECONDS
+from tocsin.common.store.rows import MARGIN_SECONDS, Pending, QueuePage
 from tocsin.engine import read
-from tocsin.engine.read import Reader
+from tocsin.engine.read import EVERYTHING, Reader
 
 
 async def rounds_that_say_it_is_back(bench: EngineBench) -> int:
@@ -58,18 +60,38 @@ async def test_a_sweep_that_fails_is_done_by_the_next_round_with_its_turn(bench:
     assert await every_turn_comes(bench)
 
 
-async def seconds_until_all_is_read(bench: EngineBench, tenants: int) -> float:
-    """After an outage of half a minute: of tasks that came due in each second of it, written before it."""
-    tasks = [await bench.a_task(await bench.a_tenant(), schedule=bench.every(7200)) for _ in range(tenants)]
-    await bench.first.own()
-    rows = [bench.put(task, bench.clock.now() + timedelta(seconds=number)) for task in tasks for number in range(1, 30)]
-    await bench.owner.reader.run_once()
+Gap = Callable[[EngineBench], Awaitable[None]]
+"""Half a minute in which nothing is read."""
+
+
+async def outage(bench: EngineBench) -> None:
     bench.database.unavailable = True
     for _ in range(60):
         bench.clock.advance(0.5)
         with contextlib.suppress(StoreUnavailableError):
             await bench.owner.reader.run_once()
     bench.database.unavailable = False
+
+
+async def suspension(bench: EngineBench) -> None:
+    """The machine sleeps; its monotonic clock stands still."""
+    bench.clock.suspend(30)
+    await bench.first.beat()
+
+
+async def step(bench: EngineBench) -> None:
+    """The database's clock is set on."""
+    bench.clock.set_wall(bench.clock.now() + timedelta(seconds=30))
+    await bench.first.beat()
+
+
+async def seconds_until_all_is_read(bench: EngineBench, tenants: int, gap: Gap) -> float:
+    """After the gap: of tasks that came due in each second of it, written before it."""
+    tasks = [await bench.a_task(await bench.a_tenant(), schedule=bench.every(7200)) for _ in range(tenants)]
+    await bench.first.own()
+    rows = [bench.put(task, bench.clock.now() + timedelta(seconds=number)) for task in tasks for number in range(1, 30)]
+    await bench.owner.reader.run_once()
+    await gap(bench)
     for number in range(100):
         await bench.owner.reader.run_once()
         if all(bench.owner.board.knows(row) for row in rows):
@@ -78,9 +100,50 @@ async def seconds_until_all_is_read(bench: EngineBench, tenants: int) -> float:
     return math.inf
 
 
+@pytest.mark.parametrize("gap", [outage, suspension, step], ids=lambda gap: gap.__name__)
 @pytest.mark.parametrize("tenants", [1, 2, 7])
-async def test_what_came_due_in_an_outage_is_read_at_once_after_it(bench: EngineBench, tenants: int) -> None:
-    assert await seconds_until_all_is_read(bench, tenants) <= 0.4
+async def test_what_came_due_while_nothing_was_read_is_read_at_once_after_it(
+    bench: EngineBench, tenants: int, gap: Gap
+) -> None:
+    assert await seconds_until_all_is_read(bench, tenants, gap) <= (0.4 if gap is outage else 2.2)
+
+
+@pytest.mark.parametrize("gap", [suspension, step], ids=lambda gap: gap.__name__)
+async def test_a_reader_that_goes_by_its_own_clock_is_caught(
+    bench: EngineBench, monkeypatch: pytest.MonkeyPatch, gap: Gap
+) -> None:
+    glance = Reader._glance
+
+    async def by_its_own(self: Reader, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
+        self._glanced = self._database_clock.now()
+        return await glance(self, others, in_turn)
+
+    monkeypatch.setattr(Reader, "_glance", by_its_own)
+    assert await seconds_until_all_is_read(bench, 7, gap) > 5
+
+
+async def test_an_owner_that_had_no_tenants_does_not_read_all_of_them_twice(bench: EngineBench) -> None:
+    await bench.first.own()
+    for _ in range(60):
+        await bench.advance(0.5)
+        await bench.owner.reader.run_once()
+    for _ in range(7):
+        await bench.a_task(await bench.a_tenant(), schedule=bench.every(7200))
+    await bench.first.own()
+    whole: list[bool] = []
+    heads = bench.runs.heads
+
+    async def watched(pages: Sequence[QueuePage], lead: float) -> list[Pending]:
+        whole.extend(page.from_due == EVERYTHING for page in pages)
+        return await heads(pages, lead)
+
+    bench.runs.heads = watched  # type: ignore[method-assign]
+    await bench.advance(2.0)  # until it sweeps again
+    await bench.owner.reader.run_once()
+    assert any(whole)
+    whole.clear()
+    await bench.owner.reader.run_once()
+    assert not any(whole)
 
 
 async def test_a_reader_that_leaves_it_to_the_turns_is_caught(
@@ -88,7 +151,7 @@ async def test_a_reader_that_leaves_it_to_the_turns_is_caught(
 ) -> None:
     monkeypatch.setattr(read, "MARGIN_SECONDS", math.inf)
     monkeypatch.setattr(Reader, "_margin", lambda self: self._database_clock.now() - timedelta(seconds=MARGIN_SECONDS))
-    assert await seconds_until_all_is_read(bench, 7) > 5
+    assert await seconds_until_all_is_read(bench, 7, outage) > 5
 
 
 @pytest.fixture

@@ -147,6 +147,7 @@ async def test_b31_promise_3_a_node_may_die_at_any_point(bench: NodeBench) -> No
         bench.points.at(point, point, partial(die, node))
     runs = {point: await bench.run_now(task) for point, task in tasks.items()}
     await bench.until_ended(*runs.values())
+    await bench.until(lambda: all(node.running.done() for node in victims.values()), "the dead nodes are gone")
     for point, run_id in runs.items():
         calls, lost = DEATHS[point]
         rows = await bench.history_of(run_id)

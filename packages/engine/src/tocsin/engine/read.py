@@ -91,7 +91,7 @@ class Reader:
         self._reviews = Reviews(board, planner)
         self._turns = Turns(self._config.everything_turns)
         self._last_sweep, self._parts = -1e9, Parts()
-        self._glanced = clock.monotonic()
+        self._glanced: datetime | None = None
 
     def want(self, queues: Iterable[QueueKey]) -> None:
         """Asks for these queues in the next round."""
@@ -262,19 +262,22 @@ class Reader:
         return added
 
     async def _glance(self, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
-        """A look from the margin. What came due before it in an outage was never read: all are looked at whole then."""
+        """A look from the margin. What came due before it was never read where the last one is longer ago, on the
+        database's clock: after an outage, a suspension, a step of that clock. All are looked at whole then."""
         woken = {key for key in self._woken if key[0] not in in_turn}
         self._woken -= woken
-        began = self._clock.monotonic()
+        now = self._database_clock.now()
         try:
             added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
         except BaseException:
             self._woken |= woken
             raise
-        if others:
-            if began - self._glanced > MARGIN_SECONDS:
+        last = self._glanced or now
+        if others or not self._board.tenants:
+            if (now - last).total_seconds() > MARGIN_SECONDS:
                 self._turns.owe(self._board.tenants)
-            self._glanced = began
+            last = now
+        self._glanced = last
         return added
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
