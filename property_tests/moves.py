@@ -1,7 +1,8 @@
 """The move machine: tenants, shards and cells change hands while runs wait and calls are in flight.
 
-Promises 1, 2, 3, 5 and 10. Real owners and a real Supervisor over one store in memory. Executors come and go, crash at any point, freeze, drain;
-begins are slow, or lose their answers; tenants are promoted to k shards of their own and brought back.
+Promises 1, 2, 3, 5 and 10. Real owners and a real Supervisor over one store in memory. Executors come and go, crash at
+any point, freeze, drain; begins are slow, or lose their answers; tenants are promoted to k shards of their own and
+brought back.
 """
 
 import contextlib
