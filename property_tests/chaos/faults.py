@@ -14,10 +14,9 @@ from property_tests.chaos.strikes_processes import Strike
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`seconds`: how long it lasts, between which it is drawn; None for so many ttls. `database`: of the database
-    alone, so no executor may be taken for dead, and nothing called twice. `outage`: nothing can be begun meanwhile.
-    `recover`: how many seconds after its end nothing new is struck, and what was due must be on time again; `recovery`:
-    a bound for that too, from its beginning. `worst`: for the worst start delay. `zombie`: a process is taken for dead
-    and lives on."""
+    alone, so no executor may be taken for dead, and nothing called twice. `recover`: how many seconds after its end
+    nothing new is struck, and what was due must be on time again; `recovery`: a bound for that too, from its beginning.
+    `worst`: for the worst start delay. `zombie`: a process is taken for dead and lives on."""
 
     name: str
     strike: Strike
@@ -25,7 +24,6 @@ class Fault:
     recover: float = 15.0
     ttls: float = 0.0
     database: bool = False
-    outage: bool = False
     recovery: float | None = None
     worst: float | None = None
     zombie: bool = False
@@ -46,8 +44,7 @@ async def strike(fault: Fault, planned: Planned, scene: Scene) -> Struck:
     except Exception as error:  # whatever it is: the run goes on, and is judged
         detail = missed = f"{type(error).__name__}: {error}"
     ended = scene.now()
-    outage = ended - began if fault.outage else 0.0
-    return Struck(fault.name, began, ended, detail, fault.database, outage, missed, fault.zombie)
+    return Struck(fault.name, began, ended, detail, fault.database, fault.recover, missed, fault.zombie)
 
 
 def catalogue() -> dict[str, Fault]:
@@ -63,13 +60,13 @@ def catalogue() -> dict[str, Fault]:
         Fault("kill-api", processes.kill_api, (3.0, 3.0), 8.0),
         Fault("kill-raylet", processes.kill_ray("raylet"), (30.0, 30.0), 20.0, worst=45.0),
         Fault("kill-gcs", processes.kill_ray("gcs_server"), (30.0, 30.0), 20.0, worst=45.0),
-        Fault("restart-postgres", database.restart_postgres, (3.0, 3.0), 12.0, database=True, outage=True),
-        Fault("stop-postgres", database.stop_postgres, (30.0, 30.0), 20.0, database=True, outage=True, worst=32.0),
-        Fault("cut-postgres", database.cut_database, (30.0, 30.0), 20.0, database=True, outage=True, worst=32.0),
+        Fault("restart-postgres", database.restart_postgres, (3.0, 3.0), 12.0, database=True),
+        Fault("stop-postgres", database.stop_postgres, (30.0, 30.0), 20.0, database=True, worst=32.0),
+        Fault("cut-postgres", database.cut_database, (30.0, 30.0), 20.0, database=True, worst=32.0),
         Fault("cut-connections", database.cut_connections, (3.0, 3.0), 8.0, database=True),
         Fault("delay-postgres", database.delay_database, (8.0, 12.0), 8.0, database=True),
-        Fault("black-hole", database.black_hole, (4.0, 15.0), database=True, outage=True),
+        Fault("black-hole", database.black_hole, (4.0, 15.0), database=True),
         Fault("drop-answers", database.drop_answers, (10.0, 10.0), 10.0, database=True),
-        Fault("read-only", database.read_only, (4.0, 15.0), database=True, outage=True),
+        Fault("read-only", database.read_only, (4.0, 15.0), database=True),
     )
     return {fault.name: fault for fault in faults}

@@ -11,7 +11,14 @@ from dataclasses import dataclass
 from property_tests.chaos.books import Books, Finding
 from property_tests.chaos.judge_calls import bounded_duplicates, fenced, terminal_is_final
 from property_tests.chaos.judge_enough import enough
-from property_tests.chaos.judge_limits import deadlines_kept, isolated, never_early, outage_is_no_death, trust_window
+from property_tests.chaos.judge_limits import (
+    deadlines_kept,
+    isolated,
+    never_early,
+    on_time_in_calm,
+    outage_is_no_death,
+    trust_window,
+)
 from property_tests.chaos.judge_slots import no_loss, one_run_per_slot
 from property_tests.chaos.ledger import Evidence
 
@@ -42,6 +49,7 @@ def judge(evidence: Evidence) -> Verdict:
         *outage_is_no_death(books),
         *never_early(books),
         *deadlines_kept(books),
+        *on_time_in_calm(books),
         *isolated(books),
         *enough(books),
     ]

@@ -1,6 +1,9 @@
 """Promises 3, 4 and 5: calls are recorded, each once; extra ones are bounded; what has ended stays as it is."""
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
+from uuid import UUID
 
 from property_tests.chaos.books import Books, Finding, counted
 from property_tests.chaos.ledger import Call, Life
@@ -15,8 +18,7 @@ ARRIVAL_SECONDS = 1.0
 def bounded_duplicates(books: Books) -> list[Finding]:
     """Calls are recorded, each once; a run is called anew without having failed only where its executor had failed,
     and then for no more calls than that process had in flight."""
-    evidence = books.evidence
-    called = Counter((call.run_id, call.fence) for call in evidence.calls)
+    called = Counter((call.run_id, call.fence) for call in books.evidence.calls)
     twice = [f"run {run}, fence {fence}: {n} calls" for (run, fence), n in called.items() if n > 1]
     unrecorded = [f"run {run}, fence {fence}" for run, fence in called if (run, fence) not in books.sent]
     unseen = [
@@ -29,56 +31,100 @@ def bounded_duplicates(books: Books) -> list[Finding]:
         counted(3, "calls that no history row records as sent", unrecorded),
         counted(3, "attempts recorded as sent that the endpoint never saw", unseen),
     ]
-    extra, late = extra_calls(books)
-    findings.append(counted(3, "extra calls of runs whose executor had not failed", extra.pop(None, [])))
-    findings.append(counted(3, "extra calls whose first was not in flight when its process failed", late))
+    return findings + _bounded(books)
+
+
+def _bounded(books: Books) -> list[Finding]:
+    """Extra calls against those in flight in their process when it failed. The sums by fault, which the report tells,
+    are held where each process's are."""
+    extra = extra_calls(books)
     in_flight = _in_flight_at_failures(books)
-    for number in sorted({*extra, *in_flight} - {None}, key=lambda n: -1 if n is None else n):
-        assert number is not None
-        name = evidence.faults[number].name
-        findings.append(
-            Finding(3, f"{name}: extra calls", len(extra.get(number, ())), in_flight.get(number, 0), "calls", number)
-        )
+    by_lease = Counter(one.lease for one in extra if one.lease is not None and one.failed is not None)
+    above = [
+        f"lease {lease}: {count} extra calls, {in_flight.get(lease, 0)} in flight"
+        for lease, count in by_lease.items()
+        if count > in_flight.get(lease, 0)
+    ]
+    groundless = [one.text for one in extra if one.fault is None]
+    late = [one.text for one in extra if one.failed is not None and not was_in_flight(one.first, one.failed)]
+    findings = [
+        counted(3, "extra calls of runs whose executor had not failed", groundless),
+        counted(3, "extra calls whose first was not in flight when its process failed", late),
+        counted(3, "failed processes with more extra calls than they had in flight at any one instant of it", above),
+    ]
+    by_fault = Counter(one.fault for one in extra)
+    bounds = Counter[int]()
+    for lease, count in in_flight.items():
+        failed = books.failed(lease)
+        number = None if failed is None else books.evidence.fault_at(failed[1])
+        if number is not None:
+            bounds[number] += count
+    for number in sorted({n for n in by_fault if n is not None} | {*bounds}):
+        name = books.evidence.faults[number].name
+        findings.append(Finding(3, f"{name}: extra calls", by_fault[number], bounds[number], "calls", number))
     return findings
 
 
-def extra_calls(books: Books) -> tuple[dict[int | None, list[str]], list[str]]:
-    """Extra calls by the fault in whose time their executor failed (None: it had not failed, or in no fault's time),
-    and those whose first call was not in flight then."""
-    extra: dict[int | None, list[str]] = defaultdict(list)
-    late = []
+@dataclass(frozen=True, slots=True)
+class Extra:
+    """A run was called again after its attempt by `lease` was lost; `first` is the call of that attempt. `failed`: when
+    that process did (None: it had not). `fault`: in whose time that was (None: in no fault's, or it had not)."""
+
+    first: Call
+    lease: UUID | None
+    failed: tuple[float, float] | None
+    fault: int | None
+
+    @property
+    def text(self) -> str:
+        call = self.first
+        return f"run {call.run_id}, fence {call.fence}, called at {call.at:.3f}, lease {self.lease}"
+
+
+def extra_calls(books: Books) -> list[Extra]:
+    extra = []
     for (run_id, fence), row in books.lost.items():
         calls = books.calls_of.get(run_id, [])
         first = next((call for call in calls if call.fence == fence), None)
         if first is None or not any(call.fence > fence for call in calls):
             continue
         failed = None if row.lease_id is None else books.failed(row.lease_id)
-        text = f"run {run_id}, fence {fence}, called at {first.at:.3f}, lease {row.lease_id}"
-        if failed is None:
-            extra[None].append(text)
-            continue
-        extra[books.evidence.fault_at(failed[1])].append(text)
-        if not was_in_flight(first, failed):
-            late.append(text)
-    return extra, late
+        number = None if failed is None else books.evidence.fault_at(failed[1])
+        extra.append(Extra(first, row.lease_id, failed, number))
+    return extra
+
+
+def _flight(call: Call) -> tuple[float, float]:
+    """From a call's first byte, at the earliest, to its commit, at the latest."""
+    return call.at - ARRIVAL_SECONDS, call.until + COMMIT_SECONDS
 
 
 def was_in_flight(call: Call, failed: tuple[float, float]) -> bool:
     """Whether a call was between its first byte and its commit at the instant, between two, when its process failed."""
-    return call.at <= failed[1] + ARRIVAL_SECONDS and call.until + COMMIT_SECONDS >= failed[0]
+    since, until = _flight(call)
+    return since <= failed[1] and until >= failed[0]
 
 
-def _in_flight_at_failures(books: Books) -> dict[int | None, int]:
-    """Calls in flight in failed processes, by fault."""
+def _in_flight_at_failures(books: Books) -> dict[UUID, int]:
+    """By the lease of a failed process: the most calls that it had in flight at one instant of those between which it
+    failed. Each of two calls may have been in flight then, and yet never both."""
     failed = {lease: when for lease in books.evidence.lives if (when := books.failed(lease)) is not None}
-    found: dict[int | None, int] = defaultdict(int)
+    flights: dict[UUID, list[tuple[float, float]]] = defaultdict(list)
     for call in books.evidence.calls:
         lease = books.lease_of.get((call.run_id, call.fence))
-        when = None if lease is None else failed.get(lease)
-        if when is not None and was_in_flight(call, when):
-            found[books.evidence.fault_at(when[1])] += 1
-    found.pop(None, None)
-    return found
+        if lease in failed and was_in_flight(call, failed[lease]):
+            flights[lease].append(_flight(call))
+    # flights that overlap one another and a span have an instant of that span in common
+    return {lease: _most_at_once(spans) for lease, spans in flights.items()}
+
+
+def _most_at_once(spans: Iterable[tuple[float, float]]) -> int:
+    changes = sorted(change for since, until in spans for change in ((since, 0), (until, 1)))
+    count = most = 0
+    for _, ends in changes:
+        count += -1 if ends else 1
+        most = max(most, count)
+    return most
 
 
 def fenced(books: Books) -> list[Finding]:

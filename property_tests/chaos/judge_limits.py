@@ -1,11 +1,13 @@
 """Promises 6, 7, 8 and 10: what no process may do: call without a lease, take an outage for a death, call early, or
 exceed a cap."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator
 from uuid import UUID
 
 from property_tests.chaos.books import EXAMPLES, Books, Finding, counted, reached
+from property_tests.chaos.delays import LATE_SECONDS, first_calls
 from property_tests.chaos.judge_calls import COMMIT_SECONDS, extra_calls
 from property_tests.chaos.ledger import Call, Life, Row
 
@@ -47,10 +49,11 @@ def outage_is_no_death(books: Books) -> list[Finding]:
         if life.expired is not None and not life.draining and (life.failed is None or life.failed[0] > life.expired)
     ]
     findings = [counted(7, "leases that ended while their process worked", expired)]
-    extra, _ = extra_calls(books)
+    extra = extra_calls(books)
     for number, fault in enumerate(evidence.faults):
         if fault.database:
-            findings.append(counted(7, f"{fault.name}: runs called again", extra.get(number, ()), number))
+            again = [one.text for one in extra if one.fault == number]
+            findings.append(counted(7, f"{fault.name}: runs called again", again, number))
     return findings
 
 
@@ -75,8 +78,8 @@ def never_early(books: Books) -> list[Finding]:
 
 
 def deadlines_kept(books: Books) -> list[Finding]:
-    """No attempt is due later than its task's deadline after the first. What a failure or an outage of the database has
-    put off is not judged."""
+    """No attempt is due later than its task's deadline after the first. Not judged is what the loss of an attempt, or a
+    fault of the database, has put off: that is due in a fault's time, or while it is recovered from."""
     evidence = books.evidence
     attempts: dict[UUID, list[Row]] = defaultdict(list)
     for row in evidence.rows:
@@ -87,12 +90,25 @@ def deadlines_kept(books: Books) -> list[Finding]:
     for run_id, rows in attempts.items():
         deadline = evidence.tasks[rows[0].task_id].deadline or 0.0
         instants = sorted(row.due_at for row in rows if row.due_at is not None)
-        over = instants[-1] - instants[0] - deadline
-        number = evidence.fault_at(instants[-1])
-        excused = any(row.lost for row in rows) or (number is not None and evidence.faults[number].database)
-        if over > DEADLINE_SLACK and not excused:
-            late.append(f"run {run_id}, by {over:.1f} s, {len(rows)} attempts")
+        over = [at for at in instants if at > instants[0] + deadline + DEADLINE_SLACK]
+        lost = any(row.lost for row in rows)
+        faults = [evidence.disturbed_by(at) for at in over]
+        if any(fault is None or not (lost or fault.database) for fault in faults):
+            late.append(f"run {run_id}, by {over[-1] - instants[0] - deadline:.1f} s, {len(rows)} attempts")
     return [counted(8, "runs tried again after their deadline", late)]
+
+
+def on_time_in_calm(books: Books) -> list[Finding]:
+    """First calls are late only where they became so in a fault's time, or while it was recovered from. The load's
+    first seconds are calm: all executors serve before it begins."""
+    evidence = books.evidence
+    first = first_calls(evidence)
+    late = []
+    for (task, slot), due in evidence.expected.items():
+        delay = first.get((task, slot), math.inf) - due
+        if delay > LATE_SECONDS and evidence.tasks[task].judged and evidence.disturbed_by(due + LATE_SECONDS) is None:
+            late.append(f"task {task}, slot {slot:.0f}, by {delay:.1f} s")
+    return [counted(8, "first calls that were late in no fault's time", late)]
 
 
 def isolated(books: Books) -> list[Finding]:

@@ -66,7 +66,24 @@ def _skips_allowed(books: Books) -> list[Finding]:
     return [
         counted(1, "slots and runs skipped in groups other than `brief`", [*passed_over, *withdrawn]),
         counted(1, "slots of `brief` skipped within their grace", _too_soon(books)),
+        counted(1, "slots of `brief` skipped in no fault's time", _skipped_in_calm(books)),
     ]
+
+
+def _skipped_in_calm(books: Books) -> list[str]:
+    """A slot is passed over where its grace, or the end of it at least, was in a fault's time, or in that in which what
+    the fault has held up is begun."""
+    evidence = books.evidence
+    found = []
+    for (task, slot), due in evidence.expected.items():
+        if task not in books.skips:
+            continue
+        grace = evidence.tasks[task].grace
+        if grace is None or not skipped(books, (task, slot)):
+            continue
+        if evidence.disturbed_by(due + grace, 2 * grace) is None:
+            found.append(f"task {task}, slot {slot:.0f}")
+    return found
 
 
 def _too_soon(books: Books) -> list[str]:

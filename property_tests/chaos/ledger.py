@@ -84,9 +84,9 @@ class Life:
 class Struck:
     """A fault as it was done. `database`: it was of the database alone, so no executor may be taken for dead.
 
-    `outage`: seconds for which nothing could have been begun or written, the fault being the database's. `missed`: why
-    it does not count as struck: what it should have done was not seen, or something did not come back from it.
-    `zombie`: a process was taken for dead and lives on.
+    `recover`: seconds after its end in which all is allowed to become on time again. `missed`: why it does not count as
+    struck: what it should have done was not seen, or something did not come back from it. `zombie`: a process was taken
+    for dead and lives on.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Struck:
     ended: float
     detail: str
     database: bool
-    outage: float = 0.0
+    recover: float = 0.0
     missed: str | None = None
     zombie: bool = False
 
@@ -148,6 +148,11 @@ class Evidence:
             if fault.began <= instant:
                 found = number
         return found
+
+    def disturbed_by(self, instant: float, grace: float = 0.0) -> Struck | None:
+        """The fault that excuses an instant: it began before it, and has not been over for its time to recover and so
+        many seconds more. The earlier, where a grace makes it two."""
+        return next((f for f in self.faults if f.began <= instant <= f.ended + f.recover + grace), None)
 
 
 def call_line(call: tuple[float, float, bytes, bytes, bytes, bytes]) -> bytes:

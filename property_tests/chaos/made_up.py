@@ -17,6 +17,8 @@ HEALTHY, KILLED = UUID(int=100), UUID(int=101)
 KILL, OUTAGE = FIRST + 5.2, FIRST + 12.0
 """Instants of the two faults."""
 
+RECOVER = 4.0
+
 
 def run_of(task: int, slot: int) -> UUID:
     return UUID(int=1000 + 100 * task + slot)
@@ -55,8 +57,8 @@ def sound() -> Evidence:
             KILLED: Life(KILLED, 12, 0.0, "shared", [FIRST - 1, FIRST + 4], (KILL, KILL + 0.1), KILL + 1.2),
         },
         faults=[
-            Struck("kill-executor", KILL, KILL, "killed one", database=False),
-            Struck("cut-postgres", OUTAGE, OUTAGE + 3, "cut", database=True, outage=3.0),
+            Struck("kill-executor", KILL, KILL, "killed one", database=False, recover=RECOVER),
+            Struck("cut-postgres", OUTAGE, OUTAGE + 3, "cut", database=True, recover=RECOVER),
         ],
         ttl=10.0,
         margin=2.0,
@@ -148,6 +150,14 @@ def again_after_an_outage(evidence: Evidence) -> None:
     evidence.lives[HEALTHY].failed = (OUTAGE + 1.0, OUTAGE + 1.1)
 
 
+def again_more_than_were_in_flight(evidence: Evidence) -> None:
+    """Its process failed between two instants far apart: each of two calls was in flight at one between them, but at
+    none were both."""
+    again(evidence, 8, KILLED)
+    evidence.lives[KILLED].failed = (KILL, FIRST + 9)
+    evidence.lives[KILLED].expired = FIRST + 9.2
+
+
 def groundless_stale(evidence: Evidence) -> None:
     stale = replace(row_of(1, 7), state=None, stale=True, ended_at=FIRST + 9)
     evidence.rows = [*evidence.rows, stale]
@@ -182,12 +192,37 @@ def early(evidence: Evidence) -> None:
     evidence.calls = [call_of(1, 7, late=-0.002) if c.run_id == run_of(1, 7) else c for c in evidence.calls]
 
 
-def tried_after_its_deadline(evidence: Evidence) -> None:
+def tried_after_its_deadline(evidence: Evidence, *, due: float = 10.0) -> None:
     evidence.tasks = {**evidence.tasks, TASKS[1]: Known(TENANT, "deadline", fails=True, deadline=1.0)}
     failed = replace(row_of(1, 7), state=None, outcome="http_error")
     without_row(evidence, 1, 7)
-    evidence.rows = [*evidence.rows, failed, replace(row_of(1, 7, fence=2), due_at=FIRST + 10)]
+    evidence.rows = [*evidence.rows, failed, replace(row_of(1, 7, fence=2), due_at=FIRST + due)]
     evidence.calls = [*evidence.calls, call_of(1, 7, fence=2, late=3.5)]
+
+
+def tried_long_after_an_outage(evidence: Evidence) -> None:
+    tried_after_its_deadline(evidence)
+    evidence.faults = [
+        replace(evidence.faults[0], recover=0.0),
+        replace(evidence.faults[1], began=FIRST + 7, ended=FIRST + 8, recover=1.9),
+    ]
+
+
+def tried_long_after_a_loss(evidence: Evidence) -> None:
+    tried_after_its_deadline(evidence, due=9.5)
+    evidence.rows = [
+        replace(r, outcome="lost", sent=True, lease_id=KILLED, ended_at=KILL + 1.2) if r.outcome == "http_error" else r
+        for r in evidence.rows
+    ]
+    evidence.lives[KILLED].failed = (KILL, FIRST + 7.1)
+
+
+def late_before_the_first_fault(evidence: Evidence) -> None:
+    evidence.calls = [call_of(1, 2, late=1.5) if c.run_id == run_of(1, 2) else c for c in evidence.calls]
+
+
+def always_late(evidence: Evidence) -> None:
+    evidence.calls = [replace(c, at=c.at + 1.5, until=c.until + 1.5) for c in evidence.calls]
 
 
 def longer(evidence: Evidence, slot: int) -> None:
@@ -217,11 +252,11 @@ def skip_of(task: int, first: int, last: int, *, ended: float = 9.0) -> Row:
     return replace(skip, until_slot=FIRST + last, lease_id=None, ended_at=FIRST + last + ended)
 
 
-def passed_over(evidence: Evidence, *, ended: float = 9.0) -> None:
-    for slot in (7, 8):
+def passed_over(evidence: Evidence, *, first: int = 7, ended: float = 9.0) -> None:
+    for slot in (first, first + 1):
         without_row(evidence, 1, slot)
         evidence.calls = [call for call in evidence.calls if call.run_id != run_of(1, slot)]
-    evidence.rows = [*evidence.rows, skip_of(1, 7, 8, ended=ended)]
+    evidence.rows = [*evidence.rows, skip_of(1, first, first + 1, ended=ended)]
 
 
 def all_passed_over(evidence: Evidence) -> None:
@@ -236,6 +271,17 @@ def brief(evidence: Evidence) -> None:
 def passed_over_within_its_grace(evidence: Evidence) -> None:
     brief(evidence)
     passed_over(evidence, ended=2.0)
+
+
+def passed_over_before_the_first_fault(evidence: Evidence) -> None:
+    brief(evidence)
+    passed_over(evidence, first=1)
+
+
+def always_passed_over(evidence: Evidence) -> None:
+    brief(evidence)
+    evidence.rows = [row for row in evidence.rows if row.task_id != TASKS[1]] + [skip_of(1, 0, SLOTS - 1)]
+    evidence.calls = [call for call in evidence.calls if call.task_id != TASKS[1]]
 
 
 def withdrawn(evidence: Evidence) -> None:
@@ -267,6 +313,10 @@ def no_lease_watched(evidence: Evidence) -> None:
     evidence.lives = {}
 
 
+def lease_never_watched(evidence: Evidence) -> None:
+    evidence.rows = [replace(r, lease_id=UUID(int=103)) if r.run_id == run_of(1, 7) else r for r in evidence.rows]
+
+
 BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (1, missing_slot),
     (1, missing_call),
@@ -285,6 +335,7 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (3, called_twice),
     (3, again_though_alive),
     (3, again_though_long_answered),
+    (3, again_more_than_were_in_flight),
     (4, groundless_stale),
     (5, ended_twice),
     (5, called_after_its_end),
@@ -295,6 +346,10 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (7, again_after_an_outage),
     (8, early),
     (8, tried_after_its_deadline),
+    (8, tried_long_after_an_outage),
+    (8, tried_long_after_a_loss),
+    (8, late_before_the_first_fault),
+    (8, always_late),
     (10, over_the_cap),
     (10, over_the_cap_after_a_failure),
     (10, over_the_cap_while_another_tenants_executor_fails),
@@ -302,11 +357,14 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (1, passed_over),
     (1, all_passed_over),
     (1, passed_over_within_its_grace),
+    (1, passed_over_before_the_first_fault),
+    (1, always_passed_over),
     (1, withdrawn),
     (1, nothing_due),
     (1, no_run_now_taken),
     (1, no_task_made),
     (5, no_terminal_row_looked_at),
     (6, no_lease_watched),
+    (6, lease_never_watched),
     (4, nothing_taken_from_a_zombie),
 ]

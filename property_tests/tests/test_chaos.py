@@ -19,18 +19,23 @@ from property_tests.chaos.made_up import (
     SLOTS,
     TASKS,
     TENANT,
+    again_more_than_were_in_flight,
     all_passed_over,
     brief,
     call_of,
     early,
+    late_before_the_first_fault,
+    lease_never_watched,
     longer,
     missing_call,
     missing_slot,
     passed_over,
+    passed_over_before_the_first_fault,
     row_of,
     run_of,
     sound,
     tried_after_its_deadline,
+    tried_long_after_an_outage,
 )
 
 
@@ -50,6 +55,24 @@ def test_a_broken_ledger_is_caught(promise: int, break_it: Callable[[Evidence], 
     evidence = sound()
     break_it(evidence)
     assert promise in broken_promises(evidence)
+
+
+@pytest.mark.parametrize(
+    ("break_it", "what"),
+    [
+        (again_more_than_were_in_flight, "failed processes with more extra calls than they had in flight"),
+        (lease_never_watched, "recorded calls that were held against the heartbeats"),
+        (tried_long_after_an_outage, "runs tried again after their deadline"),
+        (passed_over_before_the_first_fault, "slots of `brief` skipped in no fault's time"),
+        (late_before_the_first_fault, "first calls that were late in no fault's time"),
+    ],
+)
+def test_one_finding_alone_catches_it(break_it: Callable[[Evidence], None], what: str) -> None:
+    evidence = sound()
+    break_it(evidence)
+    (found,) = [one for one in judge(evidence).findings if not one.held and one.fault is None]
+    assert found.what.startswith(what)
+    assert found.examples
 
 
 def test_a_skip_after_a_brief_grace_accounts_for_its_slots_and_keeps_the_chain() -> None:

@@ -33,7 +33,7 @@ FIRST = 1_800_000_000.0
 RUN, TASK = UUID(int=1000), UUID(int=1)
 FAULTS = [
     Struck("kill-executor", FIRST + 1, FIRST + 1, "killed one", database=False),
-    Struck("cut-postgres", FIRST + 3, FIRST + 5, "cut", database=True, outage=2.0),
+    Struck("cut-postgres", FIRST + 3, FIRST + 5, "cut", database=True),
 ]
 
 
