@@ -80,6 +80,12 @@ class LifecycleBase(Machine):
         """As `work`: a rule that is there twice is played twice as often."""
         self.work(rounds, every, answered=True)
 
+    def beat_alone(self, seconds: float) -> None:
+        """Nobody does more than beat."""
+        self.world.advance(seconds)
+        for process in self.world.able:
+            process.step("beat")
+
     def judge_alone(self, rounds: int, every: float) -> None:
         """Nobody does more than beat and judge."""
         for _ in range(rounds):

@@ -12,7 +12,7 @@ from hypothesis.stateful import precondition, rule
 
 from property_tests.lifecycle_base import MOST_PROCESSES, picks
 from property_tests.lifecycle_faults import OWN_POINTS, STATEMENTS
-from property_tests.lifecycle_stories import StoryRules
+from property_tests.lifecycle_stories import SILENT_ROUNDS, StoryRules
 from property_tests.lifecycle_tenants import API_POINTS, TenantRules
 from property_tests.world.endpoint import Answer
 from property_tests.world.process import Died, Injected, Process
@@ -49,7 +49,7 @@ WAYS: Mapping[str, str] = {
     "give_shards": "to_a_departure",
     "heads": "to_a_begin",
     "held": "to_a_lost_begin",
-    "judge": "to_a_round",
+    "judge": "to_a_judgement",
     "leave": "to_a_departure",
     "neighbours": "to_a_round",
     "move_tenant": "to_a_move",
@@ -209,6 +209,24 @@ class PointRules(TenantRules, StoryRules):
         for service in ("beat", "ownership", "give back", "read"):
             for process in self.world.able:
                 process.step(service)
+
+    def to_a_judgement(self, pick: int) -> Way:
+        """With a lease to end: a process dies with a call in flight, and its silence is long enough when the first
+        looks."""
+        victim = self._one_with_something_due(pick)
+        if victim is None:
+            return
+        self._calls(victim)
+        victim.die()
+        judges = [each for each in self.staying if each.able and each.owner is not None]
+        if not judges:
+            return
+        judge = judges[pick % len(judges)]
+        judge.heal()
+        for _ in range(2 * SILENT_ROUNDS):  # where more than half are silent, a judge waits for a second ttl
+            self.beat_alone(1.25)
+        yield [judge]
+        judge.step("judge")
 
     def to_a_departure(self, pick: int) -> Way:
         process = self._one_with_something_due(pick)

@@ -1,5 +1,6 @@
 """Broken twins of what keeps runs: each takes one guard out, and the lifecycle machine must see a promise broken."""
 
+import math
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -164,6 +165,17 @@ def a_clock_is_never_set_back(patch: Patch) -> None:
     patch.setattr(DatabaseClock, "sample", sample)
 
 
+def a_set_back_clock_is_believed_for_a_while(patch: Patch) -> None:
+    """A sample contradicts no other, as if its heartbeat had been sent ages before: the greatest counts until it is too
+    old."""
+    real = DatabaseClock.sample
+
+    def sample(clock: DatabaseClock, t_db: datetime, _sent: float, received: float) -> None:
+        real(clock, t_db, -math.inf, received)
+
+    patch.setattr(DatabaseClock, "sample", sample)
+
+
 def a_task_is_found_without_its_tenant(patch: Patch) -> None:
     lock = MemoryTaskTransaction.lock
 
@@ -207,6 +219,9 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("ids are an hour old", 8, LifecycleMachine, ids_are_an_hour_old, USUAL),
     Mutant("giving back drops runs without a slot", 1, LifecycleMachine, gives_back_slots_alone, USUAL),
     Mutant("a clock is never set back", 8, LifecycleMachine, a_clock_is_never_set_back, USUAL),
+    Mutant(
+        "a set-back clock is believed for a while", 8, LifecycleMachine, a_set_back_clock_is_believed_for_a_while, USUAL
+    ),
     Mutant("a task is found without its tenant", 12, LifecycleMachine, a_task_is_found_without_its_tenant, USUAL),
     *statements.MUTANTS,
 )

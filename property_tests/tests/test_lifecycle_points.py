@@ -10,12 +10,15 @@ from property_tests.lifecycle import LifecycleMachine
 from property_tests.lifecycle_faults import OWN_POINTS, STATEMENTS
 from property_tests.lifecycle_points import BLOWS, NO_WAYS, WAYS, Blow, Way
 from property_tests.lifecycle_tenants import API_POINTS
-from property_tests.world.process import Died, Injected
+from property_tests.world.backends import MemoryBackend
+from property_tests.world.process import Died, Injected, Process
 from property_tests.world.promises import pairs_of
 from property_tests.world.struck import STRUCK
 from property_tests.world.wire import Fault
 from tocsin.common.crashpoints import POINTS
 from tocsin.common.errors import StoreUnavailableError
+from tocsin.common.store.memory.database import MemoryDatabase
+from tocsin.common.store.memory.leases import MemoryLeases
 from tocsin.common.store.memory.runs import MemoryRuns
 from tocsin.common.store.memory.store import MemoryStore
 from tocsin.common.store.rows import BeginItem, BeginResult
@@ -68,6 +71,78 @@ def without_a_way() -> Iterator[WithoutAWay]:
 
 def test_a_point_that_nobody_comes_to_is_noticed(without_a_way: WithoutAWay) -> None:
     assert play(without_a_way, [("complete.after", Died), ("beat.after", Died)]) == [("complete.after", Died)]
+
+
+class Watched(LifecycleMachine):
+    """`guilty`: the leases that each judge in turn was to end as its blow was about to strike."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.guilty: list[list[UUID]] = []
+
+    def to_a_judgement(self, pick: int) -> Way:
+        for threatened in self.way(pick):
+            for each in threatened:
+                assert isinstance(each, Process)
+                assert isinstance(self.world.backend, MemoryBackend)
+                self.guilty.append(would_end(self.world.backend.database, each))
+            yield threatened
+
+    def way(self, pick: int) -> Way:
+        yield from super().to_a_judgement(pick)
+
+
+class BesideTheLiving(Watched):
+    """Judges where there is nobody to end."""
+
+    def way(self, pick: int) -> Way:
+        yield from self.to_a_round(pick)
+
+
+def would_end(database: MemoryDatabase, judge: Process) -> list[UUID]:
+    assert judge.lease_id is not None
+    ended = judge.loop.run_until_complete(MemoryLeases(database).judge(judge.lease_id))
+    for lease_id in ended:
+        database.leases[lease_id].expired_at = None
+        database.ended_backends.remove(lease_id)
+    return ended
+
+
+JUDGED: Sequence[Blow] = [blow for blow in BLOWS if blow[0].partition(".")[0] == "judge"]
+ENDS: Sequence[Blow] = [("judge.after", Died), ("judge.after", Injected), ("judge", Fault.UNANSWERED)]
+"""The blows that strike when the leases have ended already."""
+
+
+def strike_judges(machine: Watched) -> None:
+    """Each blow strikes a judge who has a lease to end, and which then has ended, or has not, as the blow would have
+    it."""
+    machine.begin_world(caps=[2], periods=[1], indexes=["none"], fails=False, opening="", blows=[])
+    for number, blow in enumerate(JUDGED):
+        machine.somebody_fails(pick=number, blows=[blow])
+        (guilty,) = machine.guilty
+        assert guilty, f"{blow} strikes a judge who has nobody to end"
+        leases = machine.world.look().leases
+        assert [leases[each] is not None for each in guilty] == [blow in ENDS] * len(guilty)
+        machine.guilty.clear()
+        machine.work(rounds=14, every=1.25, answered=True)
+
+
+def test_a_judge_is_struck_over_a_lease_to_end() -> None:
+    assert len(JUDGED) == 7
+    machine = Watched()
+    try:
+        strike_judges(machine)
+    finally:
+        machine.teardown()
+
+
+def test_a_judge_who_has_nobody_to_end_is_noticed() -> None:
+    machine = BesideTheLiving()
+    try:
+        with pytest.raises(AssertionError, match="strikes a judge who has nobody to end"):
+            strike_judges(machine)
+    finally:
+        machine.teardown()
 
 
 def test_a_late_begin_arrives_though_its_senders_store_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,9 @@ class Ledgers:
         if statement in ("beat", "begin"):
             self._note_belief(arguments[0])
         if statement in ("register", "beat") and result is not None:
-            self.beats[arguments[0]].append(promises.Beaten(world.time.seconds, result, answered))
+            fails_next = statement == "beat" and world.active is not None and "beat.after" in world.active.armed
+            heard = answered and not fails_next
+            self.beats[arguments[0]].append(promises.Beaten(world.time.seconds, result, heard))
         if statement == "judge":
             for lease_id in result:
                 with self.noted():

@@ -27,8 +27,6 @@ TICKS = timedelta(milliseconds=50)
 EARLY = timedelta(milliseconds=5)
 """A run that is due again in the past is due at once, for its process; for a database that counts on while its clock
 stands, microsecond by microsecond, that may be some microseconds later."""
-SAMPLES = 16
-"""Heartbeats by whose answers a process reckons the database's time."""
 
 RECORDED_AS = {
     Answer.OK: "success",
@@ -44,7 +42,10 @@ TERMINAL = {state for state in RunState if state.terminal}
 
 
 class Beaten(NamedTuple):
-    """One heartbeat that took effect: in seconds of the world, and on the database's clock."""
+    """One heartbeat that took effect: in seconds of the world, and on the database's clock.
+
+    `answered`: its process got to know of it, and lived to reckon with it.
+    """
 
     at: float
     database: datetime
@@ -318,13 +319,12 @@ def ended_runs_of(tables: Tables) -> set[UUID]:
 
 
 def believed_now(beats: Sequence[Beaten], now: float) -> datetime:
-    """The latest that the process of a lease may take the database's time to be, by the last samples that it was given:
-    `SAMPLES` of them, of as many instants, for within one there may be any number of beats."""
-    latest: dict[float, datetime] = {}
-    for beat in reversed(beats):
-        if beat.answered and len(latest) < SAMPLES:
-            latest.setdefault(beat.at, beat.database)
-    return max(database + timedelta(seconds=now - at) for at, database in latest.items())
+    """The latest that the process of a lease may take the database's time to be: as its last heartbeat said.
+
+    No answer takes time in this world, so each sample is exact: it is the greatest, or contradicts all before it.
+    """
+    last = next(beat for beat in reversed(beats) if beat.answered)
+    return last.database + timedelta(seconds=now - last.at)
 
 
 def pairs_of(rows: Iterable[Row]) -> set[Pair]:

@@ -54,6 +54,31 @@ async def test_the_check_catches_a_clock_that_is_not_a_lower_bound() -> None:
     assert await database_time_at_start(UpperBound) < -0.2
 
 
+class GoesByWhatWasSaidAtFirst(CallPool):
+    """Broken: the instant of a call is reckoned once."""
+
+    def _start(self, call: Any) -> None:
+        call.task = asyncio.create_task(self._attempt(call))
+
+
+async def started_after_a_set_back(pool: type[CallPool]) -> float:
+    """Seconds from a run's due instant to its call, by a clock of the database's that is set back while it waits."""
+    bench = PoolBench(pool)
+    run = bench.a_run(due_in=0.1)
+    bench.submit(run)
+    now = bench.clock.monotonic()
+    bench.database_clock.sample(START - timedelta(seconds=3), now, now)
+    while not bench.transport.sent:
+        await bench.advance(0.01)
+    await bench.pool.close()
+    return (bench.database_clock.now() - run.due_at).total_seconds()
+
+
+async def test_a_call_waits_on_where_the_databases_clock_is_set_back_meanwhile() -> None:
+    assert 0 <= await started_after_a_set_back(CallPool) < 0.011
+    assert await started_after_a_set_back(GoesByWhatWasSaidAtFirst) < -2.9
+
+
 async def test_what_is_due_already_starts_at_once_and_its_delay_is_told(bench: PoolBench) -> None:
     bench.submit(bench.a_run(due_in=-3))
     ((_, completion, again),) = await bench.done()

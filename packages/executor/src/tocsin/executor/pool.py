@@ -178,6 +178,11 @@ class CallPool:
             self._flushing = asyncio.create_task(self._completer.run(), name="completer")
 
     def _start(self, call: _Call) -> None:
+        """The database's clock may have been set back while the call waited: then it goes on waiting."""
+        due = self._database_clock.monotonic_at(call.order.run.due_at)
+        if due > self.clock.monotonic():
+            self._timers.add(due, call)
+            return
         call.task = asyncio.create_task(self._attempt(call))
 
     async def _attempt(self, call: _Call) -> None:
