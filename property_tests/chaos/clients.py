@@ -31,10 +31,11 @@ _MARGIN_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Promised:
-    """`runs`: run-nows answered 202. `slots`: of tasks answered 201. `answers` counts statuses, 0 for none.
-    `unreadable`: answers that are not what the API documents, in words."""
+    """`runs`: run-nows answered 202, `unanswered`: how many were asked for and not. `slots`: of tasks answered 201.
+    `answers` counts statuses, 0 for none. `unreadable`: answers that are not what the API documents, in words."""
 
     runs: list[UUID] = field(default_factory=list)
+    unanswered: int = 0
     slots: dict[SlotKey, UUID] = field(default_factory=dict)
     answers: Counter[int] = field(default_factory=Counter)
     unreadable: list[str] = field(default_factory=list)
@@ -75,6 +76,8 @@ class ApiTenant:
         status, run_id = await self._ask(session, f"/v1/tasks/{self._task_id}/run-now", None, {}, "run_id")
         if status == 202 and run_id is not None:
             self.promised.runs.append(run_id)
+        else:
+            self.promised.unanswered += 1
 
     async def _make(self, session: aiohttp.ClientSession, number: int) -> None:
         """One task, asked for under one key until an answer says what became of it."""

@@ -39,9 +39,10 @@ class Recovery:
 def first_calls(evidence: Evidence) -> dict[SlotKey, float]:
     """When each slot that counts was first called."""
     first: dict[SlotKey, float] = {}
+    without_slot = evidence.without_slot()
     for call in evidence.calls:
         key = (call.task_id, call.scheduled)
-        if key in evidence.expected and evidence.tasks[call.task_id].judged:
+        if key in evidence.expected and evidence.tasks[call.task_id].judged and call.run_id not in without_slot:
             first[key] = min(call.at, first.get(key, math.inf))
     return first
 

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from uuid import UUID
 
-from property_tests.chaos.books import Books, Finding, counted
+from property_tests.chaos.books import EXAMPLES, Books, Finding, counted
 from property_tests.chaos.ledger import Evidence, Row, SlotKey
 
 _ROUNDING = 0.001
@@ -135,7 +135,10 @@ def _chain_faults(books: Books) -> list[str]:
 
 
 def one_run_per_slot(books: Books) -> list[Finding]:
+    """What the database says has no slot is no more than was asked for, and no slot's run."""
     expected = books.evidence.expected
+    without_slot = books.evidence.without_slot()
+    unasked = without_slot.difference(books.evidence.accepted)
     recorded: dict[SlotKey, UUID] = {}
     seen: dict[SlotKey, UUID] = {}
     several, called = set[SlotKey](), set[SlotKey]()
@@ -146,11 +149,15 @@ def one_run_per_slot(books: Books) -> list[Finding]:
                 several.add(key)
     for call in books.evidence.calls:
         key = (call.task_id, call.scheduled)
-        if key in expected and seen.setdefault(key, call.run_id) != call.run_id:
+        if key in expected and call.run_id not in without_slot and seen.setdefault(key, call.run_id) != call.run_id:
             called.add(key)
     both = [f"task {key[0]}, slot {key[1]:.0f}" for key in recorded if skipped(books, key)]
     return [
         counted(2, "slots with several runs in the database", several),
         counted(2, "slots with several runs at the endpoint", called),
         counted(2, "slots with a run and a recorded skip", both),
+        Finding(
+            *(2, "runs without a slot, but for promised run-nows", len(unasked), books.evidence.unanswered),
+            examples=tuple(f"run {run_id}" for run_id in sorted(unasked)[:EXAMPLES]),
+        ),
     ]

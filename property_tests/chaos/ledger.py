@@ -119,7 +119,8 @@ class Evidence:
     """All that the judge is given.
 
     `expected`: every slot that was due, with its due instant. `tasks`: all tasks, those made through the API too.
-    `accepted`: runs that the API has promised (202), `made`: how many tasks (201). `caps`: calls in flight at most, by
+    `accepted`: runs that the API has promised (202), `unanswered`: how many it was asked for without promising one,
+    `made`: how many tasks (201). `caps`: calls in flight at most, by
     tenant. `terminal`: terminal rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are
     pending or running at the end.
     `reopened`: terminal runs seen to be pending or running. `doubled`: requests to make one task that made several.
@@ -134,12 +135,18 @@ class Evidence:
     ttl: float
     margin: float
     accepted: Sequence[UUID] = ()
+    unanswered: int = 0
     made: int = 0
     caps: Mapping[UUID, int] = field(default_factory=dict)
     terminal: Sequence[tuple[Attempt, float, str, str]] = ()
     left: int = 0
     reopened: int = 0
     doubled: int = 0
+
+    def without_slot(self) -> set[UUID]:
+        """Runs that are of no slot. A run-now is said to be scheduled for the millisecond in which it was asked for,
+        which may be a slot's too: in the endpoint's ledger it is told from that slot's run by its id alone."""
+        return {row.run_id for row in self.rows if row.slot is None}
 
     def fault_at(self, instant: float) -> int | None:
         """The number of the fault in whose time an instant lies: from its beginning to that of the next one."""

@@ -18,6 +18,7 @@ KILL, OUTAGE = FIRST + 5.2, FIRST + 12.0
 """Instants of the two faults."""
 
 RECOVER = 4.0
+RUN_NOW = UUID(int=900)
 
 
 def run_of(task: int, slot: int) -> UUID:
@@ -38,14 +39,21 @@ def call_of(task: int, slot: int, *, fence: int = 1, late: float = 0.01, lasts: 
     return Call(at, at + lasts, run_of(task, slot), TASKS[task], fence, FIRST + slot)
 
 
+def run_now() -> Row:
+    return replace(row_of(1, 7), run_id=RUN_NOW, kind="now", slot=None, last_slot=None)
+
+
 def sound() -> Evidence:
-    """Two tasks by the second. The executor of slot 5 of the first is killed during its call, which is made again."""
+    """Two tasks by the second. The executor of slot 5 of the first is killed during its call, which is made again. A
+    run-now of the second is asked for in the very millisecond of its slot 7."""
     keys = [(task, slot) for task in range(len(TASKS)) for slot in range(SLOTS)]
     rows = [row_of(*key) for key in keys if key != (0, 5)]
     calls = [call_of(*key) for key in keys]
     lost = replace(row_of(0, 5, lease=KILLED), state=None, outcome="lost", ended_at=KILL + 1.2)
     rows += [lost, replace(row_of(0, 5, fence=2), ended_at=KILL + 2.0)]
     calls.append(call_of(0, 5, fence=2, late=1.5))
+    rows.append(run_now())
+    calls.append(replace(call_of(1, 7, late=0.4), run_id=RUN_NOW))
     beats = [FIRST - 1 + n for n in range(SLOTS + 2)]
     return Evidence(
         expected={(TASKS[task], FIRST + slot): FIRST + slot for task, slot in keys},
@@ -62,7 +70,7 @@ def sound() -> Evidence:
         ],
         ttl=10.0,
         margin=2.0,
-        accepted=[run_of(0, 0)],
+        accepted=[run_of(0, 0), RUN_NOW],
         made=1,
         caps={TENANT: 2},
         terminal=[((run_of(0, 0), 1), FIRST + 0.3, "succeeded", "success")],
@@ -114,6 +122,13 @@ def second_run(evidence: Evidence) -> None:
     other = UUID(int=5000)
     evidence.calls = [*evidence.calls, replace(call_of(1, 7), run_id=other)]
     evidence.rows = [*evidence.rows, replace(row_of(1, 7), run_id=other)]
+
+
+def doubled_without_a_slot(evidence: Evidence) -> None:
+    """A slot's second run, recorded as if it were a run-now, which nobody has asked for."""
+    other = UUID(int=5000)
+    evidence.calls = [*evidence.calls, replace(call_of(1, 9, late=0.4), run_id=other)]
+    evidence.rows = [*evidence.rows, replace(run_now(), run_id=other)]
 
 
 def run_and_skip(evidence: Evidence) -> None:
@@ -328,6 +343,7 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (1, made_twice),
     (1, ended_dead),
     (2, second_run),
+    (2, doubled_without_a_slot),
     (2, run_and_skip),
     (3, missing_call),
     (3, missing_row),

@@ -186,6 +186,7 @@ async def _evidence(
         ttl=options.ttl,
         margin=options.ttl / 5,
         accepted=promised.runs,
+        unanswered=promised.unanswered,
         made=len(promised.slots),
         caps={stage.tenants.capped: stage.tenants.cap},
         terminal=stage.watch.terminal,
