@@ -31,9 +31,11 @@ _MARGIN_SECONDS = 5.0
 
 @dataclass(slots=True)
 class Promised:
-    """`runs`: run-nows answered 202, `unanswered`: how many were asked for and not. `slots`: of tasks answered 201.
-    `answers` counts statuses, 0 for none. `unreadable`: answers that are not what the API documents, in words."""
+    """`runs`: run-nows of `task_id` answered 202, `unanswered`: how many may have been made unsaid. `slots`: of tasks
+    answered 201. `answers` counts statuses, 0 for none. `unreadable`: answers that are not what the API documents, in
+    words."""
 
+    task_id: UUID | None = None
     runs: list[UUID] = field(default_factory=list)
     unanswered: int = 0
     slots: dict[SlotKey, UUID] = field(default_factory=dict)
@@ -45,7 +47,7 @@ class ApiTenant:
     """`task_id` is one of its tasks, to be run now and again. `end`: no instant of a task is later (Unix seconds)."""
 
     def __init__(self, base: str, key: str, tenant_id: UUID, task_id: UUID, url: str, clock: Clock, end: float) -> None:
-        self.promised = Promised()
+        self.promised = Promised(task_id)
         self._base = base
         self._key = key
         self._tenant_id = tenant_id
@@ -76,7 +78,7 @@ class ApiTenant:
         status, run_id = await self._ask(session, f"/v1/tasks/{self._task_id}/run-now", None, {}, "run_id")
         if status == 202 and run_id is not None:
             self.promised.runs.append(run_id)
-        else:
+        elif status in (0, 202) or status >= 500:
             self.promised.unanswered += 1
 
     async def _make(self, session: aiohttp.ClientSession, number: int) -> None:

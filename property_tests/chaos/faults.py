@@ -27,6 +27,7 @@ class Fault:
     recovery: float | None = None
     worst: float | None = None
     zombie: bool = False
+    holds_up: bool = True
 
     def plan(self, ttl: float) -> Plan:
         shortest, longest = (self.ttls * ttl,) * 2 if self.ttls else self.seconds
@@ -44,7 +45,7 @@ async def strike(fault: Fault, planned: Planned, scene: Scene) -> Struck:
     except Exception as error:  # whatever it is: the run goes on, and is judged
         detail = missed = f"{type(error).__name__}: {error}"
     ended = scene.now()
-    return Struck(fault.name, began, ended, detail, fault.database, fault.recover, missed, fault.zombie)
+    return Struck(fault.name, began, ended, detail, fault.database, fault.recover, missed, fault.zombie, fault.holds_up)
 
 
 def catalogue() -> dict[str, Fault]:
@@ -56,8 +57,8 @@ def catalogue() -> dict[str, Fault]:
         Fault("freeze-executor", frozen, ttls=3.0, recovery=15.0, zombie=True),
         Fault("freeze-dedicated", alone, (70.0, 70.0), recovery=60.0, worst=65.0),
         Fault("partition-executor", processes.partition_executor, ttls=2.0, recovery=15.0, zombie=True),
-        Fault("kill-supervisor", processes.kill_supervisor, (3.0, 3.0), 8.0),
-        Fault("kill-api", processes.kill_api, (3.0, 3.0), 8.0),
+        Fault("kill-supervisor", processes.kill_supervisor, (3.0, 3.0), 8.0, holds_up=False),
+        Fault("kill-api", processes.kill_api, (3.0, 3.0), 8.0, holds_up=False),
         Fault("kill-raylet", processes.kill_ray("raylet"), (40.0, 40.0), 20.0, worst=45.0),
         Fault("kill-gcs", processes.kill_ray("gcs_server"), (40.0, 40.0), 20.0, worst=45.0),
         Fault("restart-postgres", database.restart_postgres, (3.0, 3.0), 12.0, database=True),

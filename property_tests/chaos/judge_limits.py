@@ -106,7 +106,7 @@ def on_time_in_calm(books: Books) -> list[Finding]:
     late = []
     for (task, slot), due in evidence.expected.items():
         delay = first.get((task, slot), math.inf) - due
-        if delay > LATE_SECONDS and evidence.tasks[task].judged and evidence.disturbed_by(due + LATE_SECONDS) is None:
+        if delay > LATE_SECONDS and evidence.tasks[task].judged and evidence.held_up_by(due + LATE_SECONDS) is None:
             late.append(f"task {task}, slot {slot:.0f}, by {delay:.1f} s")
     return [counted(8, "first calls that were late in no fault's time", late)]
 

@@ -81,7 +81,7 @@ def _skipped_in_calm(books: Books) -> list[str]:
         grace = evidence.tasks[task].grace
         if grace is None or not skipped(books, (task, slot)):
             continue
-        if evidence.disturbed_by(due + grace, 2 * grace) is None:
+        if evidence.held_up_by(due + grace, 2 * grace) is None:
             found.append(f"task {task}, slot {slot:.0f}")
     return found
 
@@ -139,6 +139,7 @@ def one_run_per_slot(books: Books) -> list[Finding]:
     expected = books.evidence.expected
     without_slot = books.evidence.without_slot()
     unasked = without_slot.difference(books.evidence.accepted)
+    may_be_asked = {row.run_id for row in books.evidence.rows if _may_be_asked(books.evidence, row)}
     recorded: dict[SlotKey, UUID] = {}
     seen: dict[SlotKey, UUID] = {}
     several, called = set[SlotKey](), set[SlotKey]()
@@ -156,8 +157,13 @@ def one_run_per_slot(books: Books) -> list[Finding]:
         counted(2, "slots with several runs in the database", several),
         counted(2, "slots with several runs at the endpoint", called),
         counted(2, "slots with a run and a recorded skip", both),
+        counted(2, "runs without a slot that are no run-nows", [f"run {run}" for run in unasked - may_be_asked]),
         Finding(
-            *(2, "runs without a slot, but for promised run-nows", len(unasked), books.evidence.unanswered),
-            examples=tuple(f"run {run_id}" for run_id in sorted(unasked)[:EXAMPLES]),
+            *(2, "run-nows that were not promised", len(unasked & may_be_asked), books.evidence.unanswered),
+            examples=tuple(f"run {run}" for run in sorted(unasked & may_be_asked)[:EXAMPLES]),
         ),
     ]
+
+
+def _may_be_asked(evidence: Evidence, row: Row) -> bool:
+    return row.kind == "now" and row.task_id == evidence.run_now_task

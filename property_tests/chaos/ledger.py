@@ -84,9 +84,9 @@ class Life:
 class Struck:
     """A fault as it was done. `database`: it was of the database alone, so no executor may be taken for dead.
 
-    `recover`: seconds after its end in which all is allowed to become on time again. `missed`: why it does not count as
-    struck: what it should have done was not seen, or something did not come back from it. `zombie`: a process was taken
-    for dead and lives on.
+    `recover`: seconds after its end in which all is allowed to become on time again. `holds_up`: whether runs may be
+    late by it. `missed`: why it does not count as struck: what it should have done was not seen, or something did not
+    come back from it. `zombie`: a process was taken for dead and lives on.
     """
 
     name: str
@@ -97,6 +97,7 @@ class Struck:
     recover: float = 0.0
     missed: str | None = None
     zombie: bool = False
+    holds_up: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +120,8 @@ class Evidence:
     """All that the judge is given.
 
     `expected`: every slot that was due, with its due instant. `tasks`: all tasks, those made through the API too.
-    `accepted`: runs that the API has promised (202), `unanswered`: how many it was asked for without promising one,
-    `made`: how many tasks (201). `caps`: calls in flight at most, by
+    `accepted`: runs that the API has promised (202), `unanswered`: how many of `run_now_task` it may have made without
+    saying so, `made`: how many tasks (201). `caps`: calls in flight at most, by
     tenant. `terminal`: terminal rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are
     pending or running at the end.
     `reopened`: terminal runs seen to be pending or running. `doubled`: requests to make one task that made several.
@@ -136,6 +137,7 @@ class Evidence:
     margin: float
     accepted: Sequence[UUID] = ()
     unanswered: int = 0
+    run_now_task: UUID | None = None
     made: int = 0
     caps: Mapping[UUID, int] = field(default_factory=dict)
     terminal: Sequence[tuple[Attempt, float, str, str]] = ()
@@ -146,7 +148,8 @@ class Evidence:
     def without_slot(self) -> set[UUID]:
         """Runs that are of no slot. A run-now is said to be scheduled for the millisecond in which it was asked for,
         which may be a slot's too: in the endpoint's ledger it is told from that slot's run by its id alone."""
-        return {row.run_id for row in self.rows if row.slot is None}
+        with_slot = {row.run_id for row in self.rows if row.slot is not None}
+        return {row.run_id for row in self.rows if row.slot is None} - with_slot
 
     def fault_at(self, instant: float) -> int | None:
         """The number of the fault in whose time an instant lies: from its beginning to that of the next one."""
@@ -160,6 +163,11 @@ class Evidence:
         """The fault that excuses an instant: it began before it, and has not been over for its time to recover and so
         many seconds more. The earlier, where a grace makes it two."""
         return next((f for f in self.faults if f.began <= instant <= f.ended + f.recover + grace), None)
+
+    def held_up_by(self, instant: float, grace: float = 0.0) -> Struck | None:
+        """The same of the faults by which runs may be late."""
+        faults = [f for f in self.faults if f.holds_up]
+        return next((f for f in faults if f.began <= instant <= f.ended + f.recover + grace), None)
 
 
 def call_line(call: tuple[float, float, bytes, bytes, bytes, bytes]) -> bytes:

@@ -71,6 +71,8 @@ def sound() -> Evidence:
         ttl=10.0,
         margin=2.0,
         accepted=[run_of(0, 0), RUN_NOW],
+        unanswered=3,
+        run_now_task=TASKS[1],
         made=1,
         caps={TENANT: 2},
         terminal=[((run_of(0, 0), 1), FIRST + 0.3, "succeeded", "success")],
@@ -125,10 +127,26 @@ def second_run(evidence: Evidence) -> None:
 
 
 def doubled_without_a_slot(evidence: Evidence) -> None:
-    """A slot's second run, recorded as if it were a run-now, which nobody has asked for."""
+    """A slot's second run, recorded as a run-now of a task that is never run now."""
     other = UUID(int=5000)
-    evidence.calls = [*evidence.calls, replace(call_of(1, 9, late=0.4), run_id=other)]
-    evidence.rows = [*evidence.rows, replace(run_now(), run_id=other)]
+    evidence.calls = [*evidence.calls, replace(call_of(0, 9, late=0.4), run_id=other)]
+    evidence.rows = [*evidence.rows, replace(run_now(), run_id=other, task_id=TASKS[0])]
+
+
+def run_now_that_nobody_asked_for(evidence: Evidence) -> None:
+    doubled_without_a_slot(evidence)
+    evidence.calls = [replace(c, task_id=TASKS[1]) if c.run_id == UUID(int=5000) else c for c in evidence.calls]
+    evidence.rows = [replace(r, task_id=TASKS[1]) if r.run_id == UUID(int=5000) else r for r in evidence.rows]
+    evidence.unanswered = 0
+
+
+def late_while_the_supervisor_is_away(evidence: Evidence) -> None:
+    """By which no run may be late."""
+    evidence.faults = [
+        Struck("kill-supervisor", FIRST - 1, FIRST + 3, "killed", database=False, recover=RECOVER, holds_up=False),
+        *evidence.faults,
+    ]
+    late_before_the_first_fault(evidence)
 
 
 def run_and_skip(evidence: Evidence) -> None:
@@ -344,6 +362,7 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (1, ended_dead),
     (2, second_run),
     (2, doubled_without_a_slot),
+    (2, run_now_that_nobody_asked_for),
     (2, run_and_skip),
     (3, missing_call),
     (3, missing_row),
@@ -366,6 +385,7 @@ BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
     (8, tried_long_after_a_loss),
     (8, late_before_the_first_fault),
     (8, always_late),
+    (8, late_while_the_supervisor_is_away),
     (10, over_the_cap),
     (10, over_the_cap_after_a_failure),
     (10, over_the_cap_while_another_tenants_executor_fails),

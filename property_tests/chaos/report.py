@@ -215,7 +215,7 @@ def markdown(result: Result, report: Report) -> str:
     lines = [
         f"# {_title(result)}",
         "",
-        f"{'All held.' if report.met else 'NOT all held.'} {report.not_meaning}",
+        f"{'All held.' if report.met else 'NOT all held.'} Not meant: {report.not_meaning}",
         "",
         "![start delay over time](chaos.svg)",
         "",

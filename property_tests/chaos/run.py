@@ -187,6 +187,7 @@ async def _evidence(
         margin=options.ttl / 5,
         accepted=promised.runs,
         unanswered=promised.unanswered,
+        run_now_task=promised.task_id,
         made=len(promised.slots),
         caps={stage.tenants.capped: stage.tenants.cap},
         terminal=stage.watch.terminal,

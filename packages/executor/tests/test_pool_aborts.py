@@ -14,10 +14,10 @@ from tocsin.executor.transport.port import Gate, OutgoingRequest, Response
 
 
 async def test_an_aborted_run_that_waits_makes_no_connection(bench: PoolBench) -> None:
-    run = bench.a_run(due_in=5)
+    run = bench.a_run(due_in=0.125)
     bench.submit(run)
     bench.pool.abort(run.run_id)
-    await bench.advance(5)
+    await bench.advance(0.125)
     ((_, completion, _),) = await bench.done()
     assert completion is not None
     assert (completion.outcome, completion.state, completion.sent) == (Outcome.CANCELLED, RunState.CANCELLED, False)
@@ -37,9 +37,9 @@ class CancelsAtOnce(CallPool):
 
 async def abort_before_the_first_step(bench: PoolBench) -> bool:
     """The timer has fired, and the call's task has not run yet. Whether the run ends."""
-    run = bench.a_run(due_in=5)
+    run = bench.a_run(due_in=0.125)
     bench.submit(run)
-    bench.clock.advance(5)
+    bench.clock.advance(0.125)
     bench.pool._timers.fire()
     bench.pool.abort(run.run_id)
     await turns(200)

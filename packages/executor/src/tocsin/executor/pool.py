@@ -129,8 +129,8 @@ class CallPool:
     def submit(self, order: Order) -> None:
         call = _Call(order)
         self._calls[order.run.run_id] = call
-        self._timers.add(self._database_clock.monotonic_at(order.run.due_at), call)
         self._keep_flushing()
+        self._wait(call)
 
     def put_back(self, run: Begun) -> None:
         self._completer.put_back(run)
@@ -177,13 +177,27 @@ class CallPool:
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._completer.run(), name="completer")
 
-    def _start(self, call: _Call) -> None:
-        """The database's clock may have been set back while the call waited: then it goes on waiting."""
+    def _wait(self, call: _Call) -> None:
+        """For its instant, which is a moment away. Where the database's clock has been set back since the begin, it may
+        be far: then the run is put back, as nothing is held for longer than it is vouched for (rule 3)."""
         due = self._database_clock.monotonic_at(call.order.run.due_at)
-        if due > self.clock.monotonic():
+        if due - self.clock.monotonic() > VOUCHED_SECONDS:
+            self._give_up(call.order.run)
+        else:
             self._timers.add(due, call)
-            return
-        call.task = asyncio.create_task(self._attempt(call))
+
+    def _start(self, call: _Call) -> None:
+        """The attempt of an aborted one ends before its call; another waits on if it is not due after all."""
+        due = self._database_clock.monotonic_at(call.order.run.due_at)
+        if due > self.clock.monotonic() and not call.aborted:
+            self._wait(call)
+        else:
+            call.task = asyncio.create_task(self._attempt(call))
+
+    def _give_up(self, run: Begun) -> None:
+        """Puts back a run that was not called."""
+        self._calls.pop(run.run_id, None)
+        self._completer.put_back(run)
 
     async def _attempt(self, call: _Call) -> None:
         run = call.order.run
@@ -198,8 +212,7 @@ class CallPool:
             result = Failure(Outcome.CANCELLED, str(error))
         except NotStartedError as error:
             log.info("run %s was not called: %s; put back", run.run_id, error)
-            self._calls.pop(run.run_id, None)
-            self._completer.put_back(run)
+            self._give_up(run)
             return
         except Exception as error:
             log.exception("run %s of task %s: its call failed inside", run.run_id, run.task_id)
