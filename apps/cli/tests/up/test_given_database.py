@@ -52,7 +52,7 @@ async def test_up_uses_it_starts_no_server_and_leaves_it_running(home: Path, emp
 @pytest.mark.timeout(300)
 def test_one_up_to_a_database_and_another_once_that_is_killed(home: Path, empty_database_url: str) -> None:
     placed = "select generation from placements where cell = 'shared'"
-    with nothing_left(home / "first", 20.0) as started, nothing_left(home / "second") as refused:
+    with nothing_left(home / "first", 40.0) as started, nothing_left(home / "second") as refused:
         first = UpProcess(home / "first", "--executors", "1", TOCSIN_DATABASE_URL=empty_database_url)
         started.append(first)
         first.serving()
