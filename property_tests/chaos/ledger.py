@@ -121,9 +121,8 @@ class Evidence:
 
     `expected`: every slot that was due, with its due instant. `tasks`: all tasks, those made through the API too.
     `accepted`: runs that the API has promised (202), `unanswered`: how many of `run_now_task` it may have made without
-    saying so, `made`: how many tasks (201). `caps`: calls in flight at most, by
-    tenant. `terminal`: terminal rows seen while it ran, as (attempt, ended at, state, outcome). `left`: rows that are
-    pending or running at the end.
+    saying so, `made`: how many tasks (201). `caps`: calls in flight at most, by tenant. `terminal`: terminal rows seen
+    while it ran, as (attempt, ended at, state, outcome). `left`: rows that are pending or running at the end.
     `reopened`: terminal runs seen to be pending or running. `doubled`: requests to make one task that made several.
     """
 
