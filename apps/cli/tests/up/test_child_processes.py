@@ -127,6 +127,21 @@ def test_without_sessions_a_grandchild_would_live_on(place: Place, monkeypatch: 
         check_grandchild_ends(place, GRANDCHILD.format(own_session=False, env="{}"))
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_session_whose_number_was_given_anew_is_left_alone(ours: bool) -> None:
+    leader = subprocess.Popen(
+        [sys.executable, "-c", "print(flush=True); import signal; signal.pause()"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, processes.MARKER: f"{UP_ID}.made"} if ours else None,
+    )
+    with leader:
+        assert leader.stdout is not None
+        leader.stdout.readline()
+        assert [process.pid for process in processes.started_by(f"{UP_ID}.", [leader.pid])] == [leader.pid] * ours
+        leader.kill()
+
+
 def test_the_end_of_the_parent_ends_a_child() -> None:
     """Whatever became of the parent: the endpoint stands for all that watch their standard input."""
     made = subprocess.Popen(

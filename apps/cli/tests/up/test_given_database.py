@@ -25,6 +25,7 @@ from up_process import (
     LEAVES_A_SERVER,
     STOP_SECONDS,
     UpProcess,
+    eventually,
     keeper_of,
     lives,
     nothing_left,
@@ -49,10 +50,24 @@ async def test_up_uses_it_starts_no_server_and_leaves_it_running(home: Path, emp
     await connection.close()
 
 
+def kill_where_only_the_guardian_can_end_the_rest(up: UpProcess) -> None:
+    """Ray's agents stand still, so do not see that they are orphans, and the guardian sees nothing until all those are
+    gone by which it could tell whose the agents are."""
+    guardian = up.child("tocsin.cli.up.guardian")
+    agents = [up.child("ray::DashboardAgent"), up.child("ray::RuntimeEnvAgent")]
+    for process in (guardian, *agents):
+        process.suspend()
+    up.signal(signal.SIGKILL)
+    up.ended(STOP_SECONDS)
+    others = up.seen.difference((guardian, *agents))
+    eventually(lambda: not any(map(lives, others)), 30.0, "an end of all others")
+    guardian.resume()
+
+
 @pytest.mark.timeout(300)
 def test_one_up_to_a_database_and_another_once_that_is_killed(home: Path, empty_database_url: str) -> None:
     placed = "select generation from placements where cell = 'shared'"
-    with nothing_left(home / "first", 40.0) as started, nothing_left(home / "second") as refused:
+    with nothing_left(home / "first", 20.0) as started, nothing_left(home / "second") as refused:
         first = UpProcess(home / "first", "--executors", "1", TOCSIN_DATABASE_URL=empty_database_url)
         started.append(first)
         first.serving()
@@ -63,8 +78,7 @@ def test_one_up_to_a_database_and_another_once_that_is_killed(home: Path, empty_
         assert not (second.data_dir / "logs").exists()
         assert first.ask("select executors from placements where cell = 'shared'") == 1
         assert first.ask(placed) == 1
-        first.signal(signal.SIGKILL)
-        first.ended(STOP_SECONDS)
+        kill_where_only_the_guardian_can_end_the_rest(first)
         again = UpProcess(home / "first", TOCSIN_DATABASE_URL=empty_database_url)
         started.append(again)
         again.serving()

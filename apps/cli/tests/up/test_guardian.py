@@ -94,6 +94,43 @@ def test_one_that_looks_without_the_lock_is_caught(home: Path, monkeypatch: pyte
         check_the_next_is_left_alone(home / "without the lock", monkeypatch)
 
 
+LEAVES_ITS_CHILD = """
+import subprocess, sys
+wait = "import signal; print(flush=True); signal.signal(15, signal.SIG_IGN); signal.pause()"
+left = subprocess.Popen([sys.executable, "-c", wait], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, env={})
+left.stdout.readline()
+print(left.pid)
+"""
+
+
+def check_a_session_is_ended(tmp_path: Path, told: str) -> None:
+    """A child of a killed `up` has ended, and so has all that carried the marker; what it had started lives on."""
+    child = subprocess.Popen(
+        [sys.executable, "-c", LEAVES_ITS_CHILD],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    left = psutil.Process(int(child.communicate(timeout=30)[0]))
+    command = [sys.executable, "-m", "tocsin.cli.up.guardian", "no such up", "", str(tmp_path / "no such folder")]
+    subprocess.run(command, check=True, input=told.format(child.pid).encode(), capture_output=True, timeout=30)
+    try:
+        assert not lives(left), "it lives on"
+    finally:
+        if lives(left):
+            left.kill()
+
+
+def test_what_is_left_of_a_child_is_ended_though_nothing_tells_whose_it_is(tmp_path: Path) -> None:
+    """As Ray's agents are, when raylet and keeper have died first."""
+    check_a_session_is_ended(tmp_path, "ray 1\nray {}\n")
+
+
+def test_a_guardian_that_is_not_told_of_the_last_start_is_caught(tmp_path: Path) -> None:
+    with pytest.raises(AssertionError, match="lives on"):
+        check_a_session_is_ended(tmp_path, "ray {}\nray 1\n")
+
+
 def test_where_up_ran_no_server_the_folder_alone_is_removed(tmp_path: Path) -> None:
     """As with a database of the operator's."""
     folder = tmp_path / "temporary"

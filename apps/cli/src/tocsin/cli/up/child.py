@@ -55,8 +55,11 @@ class Child:
     def ready(self) -> bool:
         return self.pid is not None and self._ready.is_set()
 
-    async def start(self, env: Mapping[str, str], *args: str) -> None:
-        """Starts the process. Secrets belong into `env`: everybody on the machine can read arguments."""
+    async def start(self, env: Mapping[str, str], *args: str) -> int:
+        """Starts the process; returns its pid, which is that of its session.
+
+        Secrets belong into `env`: everybody on the machine can read arguments.
+        """
         self.starts += 1
         self._ready.clear()
         self._error = ""
@@ -73,6 +76,7 @@ class Child:
                 start_new_session=True,
             )
         self._listening = asyncio.create_task(self._listen(self._process), name=f"listen to {self.name}")
+        return self._process.pid
 
     async def wait_ready(self) -> None:
         """Returns once it is ready.
@@ -117,6 +121,12 @@ class Child:
         if self._process is not None:
             await self.ended()
         await self.end_strays()
+
+    def tell(self, line: str) -> None:
+        """Writes a line to its standard input; one that has ended, or reads none, misses it."""
+        if self._process is not None and self._process.stdin is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._process.stdin.fileno(), f"{line}\n".encode())  # short, so written whole or not at all
 
     async def let_go(self) -> None:
         """Ends its standard input and waits for its end."""

@@ -1,7 +1,7 @@
 """Ends what `up` leaves behind when it is killed: its children and theirs, the database server, its folder.
 
-A process of its own, for nobody can clean up after his own SIGKILL. When its standard input ends, `up` is gone.
-After an orderly stop it finds nothing to do.
+A process of its own, for nobody can clean up after his own SIGKILL. On its standard input `up` says whom it has
+started; when that ends, `up` is gone. After an orderly stop it finds nothing to do.
 """
 
 import contextlib
@@ -30,15 +30,27 @@ def main(marker: str, cluster: Path | None, folder: Path) -> None:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     os.write(1, b'{"event": "ready"}\n')
-    while os.read(0, 4_096):
-        pass
-    children = processes.started_by(f"{marker}.")
+    told = _sessions_told()
+    children = processes.started_by(f"{marker}.", told)
     processes.wait_gone(children, _CHILDREN_SECONDS)  # they see their own input end, and drain
-    processes.end_all(f"{marker}.", [child.pid for child in children])
+    processes.end_all(f"{marker}.", [*told, *(child.pid for child in children)])
     if cluster is not None:
         _end_server(cluster)
     with contextlib.suppress(FileNotFoundError):
         shutil.rmtree(folder)
+
+
+def _sessions_told() -> list[int]:
+    """Returns when `up` is gone: the session of each child's last start, a line `<name> <pid>` each.
+
+    Nothing else may tell of them then: once Ray's raylet has died with its keeper, only those of its processes are
+    left that hide the marker, and they take their time to see that they are orphans.
+    """
+    latest = {}
+    for line in sys.stdin:
+        name, pid = line.split()
+        latest[name] = int(pid)
+    return [*latest.values()]
 
 
 def _end_server(cluster: Path) -> None:

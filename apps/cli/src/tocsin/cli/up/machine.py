@@ -7,7 +7,7 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -177,20 +177,25 @@ class Machine:
         shutil.rmtree(self._folder, ignore_errors=True)
         os._exit(130)
 
+    async def _start_child(self, child: Child, env: Mapping[str, str], *args: str) -> None:
+        session = await child.start(env, *args)
+        self._guardian.tell(f"{child.name} {session}")
+
     async def _start_api(self) -> None:
-        await self.api.start(self._environment(TOCSIN_API_HOST=HOST, TOCSIN_API_PORT=str(self.options.port)))
+        environment = self._environment(TOCSIN_API_HOST=HOST, TOCSIN_API_PORT=str(self.options.port))
+        await self._start_child(self.api, environment)
 
     async def _start_ray(self) -> None:
         self._save_ray_logs()
         shutil.rmtree(self.ray_folder, ignore_errors=True)
         environment = without_ray(self._environment(TMPDIR=str(self._folder))) | ray_environment(self._token())
         folder = self._folder / f"r{self.ray.starts + 1}"
-        await self.ray.start(environment, str(folder), str(self.options.dashboard_port))
+        await self._start_child(self.ray, environment, str(folder), str(self.options.dashboard_port))
 
     async def _start_endpoint(self) -> None:
         kept = self.options.demo_port
         port = self.endpoint_port or int(read_text(kept) or 0)
-        await self.endpoint.start(dict(os.environ), str(port))
+        await self._start_child(self.endpoint, dict(os.environ), str(port))
         await self.endpoint.wait_ready()
         if not port or port != self.endpoint_port:
             write_private(kept, str(self.endpoint_port))

@@ -24,7 +24,8 @@ _SLICE = 0.1
 def started_by(marker: str, sessions: Iterable[int] = ()) -> list[psutil.Process]:
     """The living processes whose marker begins with `marker`, and all others of their sessions and of `sessions`.
 
-    This process and its own session are never among them.
+    This process and its own session are never among them, nor is a session whose leader lives without the marker: its
+    number was given anew.
     """
     own = os.getsid(0)
     wanted = {*sessions} - {own}
@@ -40,6 +41,7 @@ def started_by(marker: str, sessions: Iterable[int] = ()) -> list[psutil.Process
                 marked.append(process)
             else:
                 others.append((session, process))
+    wanted -= {session for session, process in others if process.pid == session}
     return marked + [process for session, process in others if session in wanted]
 
 
