@@ -3,6 +3,10 @@
 from uuid import UUID
 
 from property_tests.chaos.books import EXAMPLES, Books, Finding, reached
+from property_tests.chaos.delays import LATE_SECONDS
+
+CALM_SHARE = 0.05
+"""Of all slots: so many at least must be due when no fault excuses them."""
 
 
 def enough(books: Books) -> list[Finding]:
@@ -13,10 +17,29 @@ def enough(books: Books) -> list[Finding]:
         reached(1, "tasks that the API has made", evidence.made),
         reached(5, "terminal rows looked at while it ran", len(evidence.terminal)),
         _watched(books),
+        *_calm(books),
     ]
     if any(fault.zombie and fault.missed is None for fault in evidence.faults):
         findings.append(reached(4, "runs given to another while their process lived on", _taken_from_zombies(books)))
     return findings
+
+
+def _calm(books: Books) -> list[Finding]:
+    """Else nothing would show that what is late, or passed over, is so by a fault alone."""
+    evidence = books.evidence
+    judged, brief, judged_calm, brief_calm = 0, 0, 0, 0
+    for (task, _), due in evidence.expected.items():
+        known = evidence.tasks[task]
+        if known.judged:
+            judged += 1
+            judged_calm += evidence.held_up_by(due + LATE_SECONDS) is None
+        if known.grace is not None:
+            brief += 1
+            brief_calm += evidence.held_up_by(due + known.grace, known.grace) is None
+    return [
+        reached(8, "slots that were due in no fault's time", judged_calm, round(CALM_SHARE * judged)),
+        reached(1, "slots of `brief` that were due in no fault's time", brief_calm, round(CALM_SHARE * brief)),
+    ]
 
 
 def _watched(books: Books) -> Finding:

@@ -92,7 +92,7 @@ def deadlines_kept(books: Books) -> list[Finding]:
         instants = sorted(row.due_at for row in rows if row.due_at is not None)
         over = [at for at in instants if at > instants[0] + deadline + DEADLINE_SLACK]
         lost = any(row.lost for row in rows)
-        faults = [evidence.disturbed_by(at) for at in over]
+        faults = [evidence.held_up_by(at) for at in over]
         if any(fault is None or not (lost or fault.database) for fault in faults):
             late.append(f"run {run_id}, by {over[-1] - instants[0] - deadline:.1f} s, {len(rows)} attempts")
     return [counted(8, "runs tried again after their deadline", late)]

@@ -71,8 +71,8 @@ def _skips_allowed(books: Books) -> list[Finding]:
 
 
 def _skipped_in_calm(books: Books) -> list[str]:
-    """A slot is passed over where its grace, or the end of it at least, was in a fault's time, or in that in which what
-    the fault has held up is begun."""
+    """A slot is passed over where some of the time from its due instant to the end of its grace was a fault's, or that
+    in which the fault is recovered from."""
     evidence = books.evidence
     found = []
     for (task, slot), due in evidence.expected.items():
@@ -81,7 +81,7 @@ def _skipped_in_calm(books: Books) -> list[str]:
         grace = evidence.tasks[task].grace
         if grace is None or not skipped(books, (task, slot)):
             continue
-        if evidence.held_up_by(due + grace, 2 * grace) is None:
+        if evidence.held_up_by(due + grace, grace) is None:
             found.append(f"task {task}, slot {slot:.0f}")
     return found
 

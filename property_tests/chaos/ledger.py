@@ -158,15 +158,13 @@ class Evidence:
                 found = number
         return found
 
-    def disturbed_by(self, instant: float, grace: float = 0.0) -> Struck | None:
-        """The fault that excuses an instant: it began before it, and has not been over for its time to recover and so
-        many seconds more. The earlier, where a grace makes it two."""
-        return next((f for f in self.faults if f.began <= instant <= f.ended + f.recover + grace), None)
-
     def held_up_by(self, instant: float, grace: float = 0.0) -> Struck | None:
-        """The same of the faults by which runs may be late."""
-        faults = [f for f in self.faults if f.holds_up]
-        return next((f for f in faults if f.began <= instant <= f.ended + f.recover + grace), None)
+        """The fault that excuses what is late at an instant: it began before it, and has not been over for its time to
+        recover and so many seconds more. The earlier, where a grace makes it two."""
+        return next(
+            (f for f in self.faults if f.holds_up and f.began <= instant <= f.ended + f.recover + grace),
+            None,
+        )
 
 
 def call_line(call: tuple[float, float, bytes, bytes, bytes, bytes]) -> bytes:

@@ -1,9 +1,5 @@
-"""A made-up ledger in which all is well, and ways to break it: what the judge is tried on.
+"""A made-up ledger in which all is well, and ways to break it: what the judge is tried on."""
 
-`BROKEN` names each with the promise that it breaks.
-"""
-
-from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
@@ -149,11 +145,6 @@ def late_while_the_supervisor_is_away(evidence: Evidence) -> None:
     late_before_the_first_fault(evidence)
 
 
-def run_and_skip(evidence: Evidence) -> None:
-    skip = replace(row_of(1, 7), run_id=UUID(int=5001), state="skipped", outcome="skipped", sent=False, lease_id=None)
-    evidence.rows = [*evidence.rows, skip]
-
-
 def unrecorded_call(evidence: Evidence) -> None:
     evidence.calls = [*evidence.calls, call_of(1, 7, fence=2, late=0.5)]
 
@@ -280,48 +271,6 @@ def never_at_its_cap(evidence: Evidence) -> None:
     evidence.caps = {TENANT: 3}
 
 
-def skip_of(task: int, first: int, last: int, *, ended: float = 9.0) -> Row:
-    skip = replace(row_of(task, first), run_id=UUID(int=5001), state="skipped", outcome="skipped", sent=False)
-    return replace(skip, until_slot=FIRST + last, lease_id=None, ended_at=FIRST + last + ended)
-
-
-def passed_over(evidence: Evidence, *, first: int = 7, ended: float = 9.0) -> None:
-    for slot in (first, first + 1):
-        without_row(evidence, 1, slot)
-        evidence.calls = [call for call in evidence.calls if call.run_id != run_of(1, slot)]
-    evidence.rows = [*evidence.rows, skip_of(1, first, first + 1, ended=ended)]
-
-
-def all_passed_over(evidence: Evidence) -> None:
-    evidence.rows = [skip_of(task, 0, SLOTS - 1) for task in range(len(TASKS))]
-    evidence.calls, evidence.terminal = [], []
-
-
-def brief(evidence: Evidence) -> None:
-    evidence.tasks = {**evidence.tasks, TASKS[1]: Known(TENANT, "brief", judged=False, grace=3.0)}
-
-
-def passed_over_within_its_grace(evidence: Evidence) -> None:
-    brief(evidence)
-    passed_over(evidence, ended=2.0)
-
-
-def passed_over_before_the_first_fault(evidence: Evidence) -> None:
-    brief(evidence)
-    passed_over(evidence, first=1)
-
-
-def always_passed_over(evidence: Evidence) -> None:
-    brief(evidence)
-    evidence.rows = [row for row in evidence.rows if row.task_id != TASKS[1]] + [skip_of(1, 0, SLOTS - 1)]
-    evidence.calls = [call for call in evidence.calls if call.task_id != TASKS[1]]
-
-
-def withdrawn(evidence: Evidence) -> None:
-    now = replace(skip_of(1, 7, 7), kind="now", slot=None, last_slot=None, until_slot=None)
-    evidence.rows = [*evidence.rows, now]
-
-
 def nothing_due(evidence: Evidence) -> None:
     evidence.expected = {}
 
@@ -350,57 +299,6 @@ def lease_never_watched(evidence: Evidence) -> None:
     evidence.rows = [replace(r, lease_id=UUID(int=103)) if r.run_id == run_of(1, 7) else r for r in evidence.rows]
 
 
-BROKEN: list[tuple[int, Callable[[Evidence], None]]] = [
-    (1, missing_slot),
-    (1, missing_call),
-    (1, missing_row),
-    (1, gap),
-    (1, loose_end),
-    (1, left_over),
-    (1, broken_promise),
-    (1, made_twice),
-    (1, ended_dead),
-    (2, second_run),
-    (2, doubled_without_a_slot),
-    (2, run_now_that_nobody_asked_for),
-    (2, run_and_skip),
-    (3, missing_call),
-    (3, missing_row),
-    (3, unrecorded_call),
-    (3, called_twice),
-    (3, again_though_alive),
-    (3, again_though_long_answered),
-    (3, again_more_than_were_in_flight),
-    (4, groundless_stale),
-    (5, ended_twice),
-    (5, called_after_its_end),
-    (5, rewritten),
-    (5, reopened),
-    (6, untrusted),
-    (7, expired_though_alive),
-    (7, again_after_an_outage),
-    (8, early),
-    (8, tried_after_its_deadline),
-    (8, tried_long_after_an_outage),
-    (8, tried_long_after_a_loss),
-    (8, late_before_the_first_fault),
-    (8, always_late),
-    (8, late_while_the_supervisor_is_away),
-    (10, over_the_cap),
-    (10, over_the_cap_after_a_failure),
-    (10, over_the_cap_while_another_tenants_executor_fails),
-    (10, never_at_its_cap),
-    (1, passed_over),
-    (1, all_passed_over),
-    (1, passed_over_within_its_grace),
-    (1, passed_over_before_the_first_fault),
-    (1, always_passed_over),
-    (1, withdrawn),
-    (1, nothing_due),
-    (1, no_run_now_taken),
-    (1, no_task_made),
-    (5, no_terminal_row_looked_at),
-    (6, no_lease_watched),
-    (6, lease_never_watched),
-    (4, nothing_taken_from_a_zombie),
-]
+def no_calm(evidence: Evidence) -> None:
+    kill, outage = evidence.faults
+    evidence.faults = [replace(kill, began=FIRST - 1, ended=OUTAGE), replace(outage, ended=FIRST + SLOTS)]

@@ -17,7 +17,7 @@ from property_tests.chaos.ledger import Evidence, Known, SlotKey, Struck
 from property_tests.chaos.load import Group, first_slot, loads_of, seed_all
 from property_tests.chaos.rows import read_rows
 from property_tests.chaos.scene import Scene
-from property_tests.chaos.schedule import Planned, schedule
+from property_tests.chaos.schedule import BETWEEN_SECONDS, Planned, schedule
 from property_tests.chaos.stage import Options, Stage
 from property_tests.chaos.watch import AWAY, Watch
 from tocsin.cli.tenants import make_key
@@ -138,7 +138,7 @@ def without_time(options: Options) -> list[str]:
 
 
 async def _strike_all(options: Options, stage: Stage, screen: Screen, first: float) -> tuple[list[Struck], list[str]]:
-    """Each at its time, or later where the one before took longer and has had no time to recover."""
+    """Each at its time, or later where the one before took longer: a time of calm is between them."""
     faults, planned = planned_faults(options)
     struck: list[Struck] = []
     left_out: list[str] = []
@@ -153,7 +153,7 @@ async def _strike_all(options: Options, stage: Stage, screen: Screen, first: flo
         await screen.wait(title, start - stage.scene.now())
         done = await strike(faults[one.name], one, stage.scene)
         struck.append(done)
-        free = done.ended + one.recover
+        free = done.ended + one.recover + BETWEEN_SECONDS[0]
         failed = "" if done.missed is None else "NOT STRUCK: "
         screen.say(f"{done.began - first:7.1f} s  {done.name}: {failed}{done.detail}")
     return struck, left_out

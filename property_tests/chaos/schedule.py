@@ -10,6 +10,9 @@ CALM_SECONDS = 10.0
 QUIET_SECONDS = 10.0
 """After the last one has had its time to recover."""
 
+BETWEEN_SECONDS = (5.0, 9.0)
+"""From the time that a fault is given to recover to the next one: then nothing may be late, nor passed over."""
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -52,4 +55,4 @@ def schedule(seed: int, seconds: float, plans: Sequence[Plan]) -> list[Planned]:
         plan = deck.pop(fitting)
         lasts = round(rng.uniform(plan.shortest, plan.longest), 1)
         found.append(Planned(plan.name, round(at, 1), lasts, plan.recover, rng.getrandbits(32)))
-        at += lasts + plan.recover + rng.uniform(0.0, 2.0)
+        at += lasts + plan.recover + rng.uniform(*BETWEEN_SECONDS)

@@ -12,7 +12,7 @@ from property_tests.chaos.report import misses, show, write
 from property_tests.chaos.stage import Options
 
 OPTIONS = Options(
-    seconds=75,
+    seconds=85,
     rate=50,
     seed=3,
     faults=("kill-executor", "cut-connections", "drop-answers"),

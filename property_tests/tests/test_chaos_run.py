@@ -30,7 +30,7 @@ from property_tests.chaos.watch import Watch
 from tocsin.common.clock import SystemClock
 
 FIRST = 1_800_000_000.0
-OPTIONS = Options(seconds=75, rate=50, seed=3)
+OPTIONS = Options(seconds=85, rate=50, seed=3)
 SCREEN = Screen(Console(quiet=True))
 
 
@@ -109,7 +109,7 @@ def test_a_named_fault_for_which_there_is_no_time_is_a_usage_error(capsys: pytes
 
 def test_only_named_faults_must_all_have_time() -> None:
     assert without_time(OPTIONS) == []
-    assert without_time(Options(seconds=75, rate=50, seed=3, faults=("kill-executor",))) == []
+    assert without_time(Options(seconds=85, rate=50, seed=3, faults=("kill-executor",))) == []
     assert without_time(Options(seconds=10, rate=50, seed=3)) == sorted(catalogue())
 
 
