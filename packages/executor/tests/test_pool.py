@@ -57,7 +57,11 @@ async def test_the_check_catches_a_clock_that_is_not_a_lower_bound() -> None:
 class GoesByWhatWasSaidAtFirst(CallPool):
     """Broken: the instant of a call is reckoned once."""
 
-    def _start(self, call: Any) -> None:
+    def _call_when_due(self, call: Any) -> None:
+        self._timers._due = self._call_now
+        super()._call_when_due(call)
+
+    def _call_now(self, call: Any) -> None:
         call.task = asyncio.create_task(self._attempt(call))
 
 

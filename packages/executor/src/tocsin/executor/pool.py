@@ -118,7 +118,7 @@ class CallPool:
         self._database_clock = database_clock
         self._rng = rng
         self._meter = meter
-        self._timers: Timers[_Call] = Timers(clock, self._start)
+        self._timers: Timers[_Call] = Timers(clock, self._call_when_due)
         self._calls: dict[UUID, _Call] = {}
         self._signers: dict[tuple[str, ...], Signer] = {}
         self._templates = Templates()
@@ -130,7 +130,7 @@ class CallPool:
         call = _Call(order)
         self._calls[order.run.run_id] = call
         self._keep_flushing()
-        self._wait(call)
+        self._call_when_due(call)
 
     def put_back(self, run: Begun) -> None:
         self._completer.put_back(run)
@@ -177,22 +177,20 @@ class CallPool:
         if self._flushing is None:
             self._flushing = asyncio.create_task(self._completer.run(), name="completer")
 
-    def _wait(self, call: _Call) -> None:
-        """For its instant, which is a moment away. Where the database's clock has been set back since the begin, it may
-        be far: then the run is put back, as nothing is held for longer than it is vouched for (rule 3)."""
+    def _call_when_due(self, call: _Call) -> None:
+        """At its instant, which is a moment away; the attempt of an aborted one ends before its call.
+
+        Where the database's clock has been set back since the begin, the instant may be far: then the run is put back,
+        as nothing is held for longer than it is vouched for (rule 3).
+        """
         due = self._database_clock.monotonic_at(call.order.run.due_at)
-        if due - self.clock.monotonic() > VOUCHED_SECONDS:
+        ahead = due - self.clock.monotonic()
+        if ahead <= 0 or call.aborted:
+            call.task = asyncio.create_task(self._attempt(call))
+        elif ahead > VOUCHED_SECONDS:
             self._give_up(call.order.run)
         else:
             self._timers.add(due, call)
-
-    def _start(self, call: _Call) -> None:
-        """The attempt of an aborted one ends before its call; another waits on if it is not due after all."""
-        due = self._database_clock.monotonic_at(call.order.run.due_at)
-        if due > self.clock.monotonic() and not call.aborted:
-            self._wait(call)
-        else:
-            call.task = asyncio.create_task(self._attempt(call))
 
     def _give_up(self, run: Begun) -> None:
         """Puts back a run that was not called."""
