@@ -156,7 +156,7 @@ def terminal_is_final(books: Books) -> list[Finding]:
         for run, calls in books.calls_of.items()
         if run in books.terminal and calls[-1].fence > books.terminal[run][0].fence
     ]
-    now = {row.attempt: (row.ended_at, row.state, row.outcome) for rows in books.terminal.values() for row in rows}
+    now = {row.attempt: (row.ended_at, row.state, row.outcome) for row in evidence.rows if row.state is not None}
     changed = [f"run {attempt[0]}" for attempt, *seen in evidence.terminal if now.get(attempt) != tuple(seen)]
     return [
         counted(5, "runs with several terminal rows", several),

@@ -28,6 +28,18 @@ def brief(evidence: Evidence) -> None:
     evidence.tasks = {**evidence.tasks, TASKS[1]: Known(TENANT, "brief", judged=False, grace=3.0)}
 
 
+def seen_while_it_ran(evidence: Evidence, *, since: float = 0.0) -> None:
+    """The skip of what is passed over, which was written `since` seconds after it was seen."""
+    (skip,) = [row for row in evidence.rows if row.state == "skipped"]
+    evidence.terminal = [*evidence.terminal, (skip.attempt, skip.ended_at - since, "skipped", "skipped")]
+
+
+def skip_rewritten(evidence: Evidence) -> None:
+    brief(evidence)
+    passed_over(evidence)
+    seen_while_it_ran(evidence, since=1.0)
+
+
 def passed_over_within_its_grace(evidence: Evidence) -> None:
     brief(evidence)
     passed_over(evidence, ended=2.0)
