@@ -55,7 +55,7 @@ def catalogue() -> dict[str, Fault]:
         Fault("kill-executor", processes.kill_executor, (5.0, 5.0), 10.0, recovery=5.0),
         Fault("kill-skewed", processes.kill_skewed, (5.0, 5.0), 10.0, recovery=5.0),
         Fault("freeze-executor", frozen, ttls=3.0, recovery=15.0, zombie=True),
-        Fault("freeze-dedicated", alone, (70.0, 70.0), recovery=60.0, worst=65.0),
+        Fault("freeze-dedicated", alone, (70.0, 70.0), recovery=65.0, worst=65.0),
         Fault("partition-executor", processes.partition_executor, ttls=2.0, recovery=15.0, zombie=True),
         Fault("kill-supervisor", processes.kill_supervisor, (3.0, 3.0), 8.0, holds_up=False),
         Fault("kill-api", processes.kill_api, (3.0, 3.0), 8.0, holds_up=False),
