@@ -111,6 +111,7 @@ class Reader:
         """
         added, parts = 0, self._parts
         parts.begin()
+        self._owe_what_was_passed()
         try:
             for group in self._turns.owed():
                 added += await parts.run(self._everything(group, "take_over"))
@@ -126,6 +127,16 @@ class Reader:
             raise error
         parts.end()
         return {"added": added}
+
+    def _owe_what_was_passed(self) -> None:
+        """What came due before the margin was never read where the last look from there is longer ago, on the
+        database's clock: after an outage, a suspension, a step of that clock. All are looked at whole then, and first:
+        what is oldest has waited longest."""
+        now = self._database_clock.now()
+        self._glanced = self._glanced or now
+        if (now - self._glanced).total_seconds() > MARGIN_SECONDS:
+            self._turns.owe(self._board.tenants)
+            self._glanced = now
 
     async def _everything(self, group: list[UUID], path: str) -> int:
         """A look at all of these tenants' queues."""
@@ -262,8 +273,7 @@ class Reader:
         return added
 
     async def _glance(self, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
-        """A look from the margin. What came due before it was never read where the last one is longer ago, on the
-        database's clock: after an outage, a suspension, a step of that clock. All are looked at whole then."""
+        """A look from the margin."""
         woken = {key for key in self._woken if key[0] not in in_turn}
         self._woken -= woken
         now = self._database_clock.now()
@@ -272,12 +282,8 @@ class Reader:
         except BaseException:
             self._woken |= woken
             raise
-        last = self._glanced or now
         if others or not self._board.tenants:
-            if (now - last).total_seconds() > MARGIN_SECONDS:
-                self._turns.owe(self._board.tenants)
-            last = now
-        self._glanced = last
+            self._glanced = now
         return added
 
     def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
