@@ -76,7 +76,7 @@ def _a_failing_index_fails_the_round(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Reader, "_read_hints", read_hints)
     # what is read whole where nothing was read for long would be found, ten seconds late
-    patch.setattr(Reader, "_owe_what_was_passed", lambda _: None)
+    patch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
 
 
 _FEW, _SOME = Profile(40, 20), Profile(200, 20)

@@ -95,6 +95,6 @@ async def test_the_check_catches_a_queue_that_does_not_remember_what_it_left(
 
     monkeypatch.setattr(Queue, "leave", lambda _self, _endpoint, _row: None)
     monkeypatch.setattr(Reader, "_sweep", nothing)  # looks at everything would find them late
-    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda _: None)
+    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
     with pytest.raises(AssertionError, match="lost"):
         await Storm(bench, 0).run()

@@ -4,7 +4,7 @@ lost."""
 import contextlib
 import math
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 
@@ -113,12 +113,43 @@ async def test_a_reader_that_goes_by_its_own_clock_is_caught(
 ) -> None:
     owe = Reader._owe_what_was_passed
 
-    def by_its_own(self: Reader) -> None:
-        self._glanced = self._database_clock.now()
-        owe(self)
+    def by_its_own(self: Reader, now: datetime) -> None:
+        self._glanced = now
+        owe(self, now)
 
     monkeypatch.setattr(Reader, "_owe_what_was_passed", by_its_own)
     assert await seconds_until_all_is_read(bench, 7, gap) > 5
+
+
+async def known_though_the_clock_is_set_on_in_a_round(bench: EngineBench) -> bool:
+    """After its beginning, before its look from the margin; by the round that follows."""
+    task = await bench.a_task(schedule=bench.every(7200))
+    await bench.a_task(await bench.a_tenant(), schedule=bench.every(7200))
+    await bench.first.own()
+    await bench.owner.reader.run_once()
+    await bench.advance(2.0)
+    await bench.owner.reader.run_once()
+    row = bench.put(task, bench.clock.now() + timedelta(seconds=15))
+    sweep = bench.owner.reader._sweep
+
+    async def stepped() -> int:
+        await step(bench)
+        return await sweep()
+
+    bench.owner.reader._sweep = stepped  # type: ignore[method-assign]
+    bench.clock.advance(2.0)
+    await bench.owner.reader.run_once()
+    bench.owner.reader._sweep = sweep  # type: ignore[method-assign]
+    await bench.owner.reader.run_once()
+    return bench.owner.board.knows(row)
+
+
+async def test_a_step_of_the_clock_within_a_round_is_seen(bench: EngineBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert await known_though_the_clock_is_set_on_in_a_round(bench)
+    other = EngineBench()
+    await other.start()
+    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
+    assert not await known_though_the_clock_is_set_on_in_a_round(other)
 
 
 async def first_look_is_whole(bench: EngineBench, gap: Gap) -> bool:
@@ -148,7 +179,7 @@ async def test_what_is_oldest_is_read_first_after_it(
     assert await first_look_is_whole(bench, gap)
     other = EngineBench()
     await other.start()
-    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda _: None)
+    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
     assert not await first_look_is_whole(other, gap)
 
 
@@ -198,7 +229,7 @@ def passes_over(monkeypatch: pytest.MonkeyPatch) -> None:
             raise
 
     monkeypatch.setattr(Reader, "run_once", passing)
-    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda _: None)
+    monkeypatch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
 
 
 @pytest.mark.usefixtures("passes_over")

@@ -111,7 +111,7 @@ class Reader:
         """
         added, parts = 0, self._parts
         parts.begin()
-        self._owe_what_was_passed()
+        self._owe_what_was_passed(self._database_clock.now())
         try:
             for group in self._turns.owed():
                 added += await parts.run(self._everything(group, "take_over"))
@@ -128,11 +128,10 @@ class Reader:
         parts.end()
         return {"added": added}
 
-    def _owe_what_was_passed(self) -> None:
+    def _owe_what_was_passed(self, now: datetime) -> None:
         """What came due before the margin was never read where the last look from there is longer ago, on the
         database's clock: after an outage, a suspension, a step of that clock. All are looked at whole then, and first:
         what is oldest has waited longest."""
-        now = self._database_clock.now()
         self._glanced = self._glanced or now
         if (now - self._glanced).total_seconds() > MARGIN_SECONDS:
             self._turns.owe(self._board.tenants)
@@ -283,6 +282,7 @@ class Reader:
             self._woken |= woken
             raise
         if others or not self._board.tenants:
+            self._owe_what_was_passed(now)  # the clock may have been set on since this round began
             self._glanced = now
         return added
 
