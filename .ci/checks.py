@@ -6,7 +6,9 @@ runs on the tree itself, and must pass. A check that cannot be had on this machi
 
 import os
 import re
+import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -20,6 +22,8 @@ SOURCES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*
 TYPED = ["packages", "apps", "bench", "property_tests", "conftest.py", ".ci/checks.py"]
 LONGEST_FILE = 450
 LONGER = {"uv.lock"}
+MOST_SECONDS = 1200
+"""What one check may take."""
 
 Seed = Callable[[Path], None]
 
@@ -41,7 +45,16 @@ def command(*args: str, **environment: str) -> Callable[[Path], int]:
             **environment,
             "PYTHONPATH": os.pathsep.join(str(tree / source) for source in SOURCES),
         }
-        return subprocess.run(args, cwd=tree, env=env, check=False).returncode
+        process = subprocess.Popen(args, cwd=tree, env=env, start_new_session=True)
+        try:
+            return process.wait(MOST_SECONDS)
+        except subprocess.TimeoutExpired:
+            print(f"{shlex.join(args)} did not end within {MOST_SECONDS} s", flush=True)
+            return 1
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
 
     return run
 
@@ -151,6 +164,17 @@ sys.exit(lint_imports(no_cache=True, no_logo=True))
 
 FAILING_TEST = "def test_seeded() -> None:\n    assert False\n"
 WARNING_TEST = 'import warnings\n\n\ndef test_seeded() -> None:\n    warnings.warn("seeded", stacklevel=1)\n'
+HANGING_TEST = """
+import contextlib
+import time
+
+
+def test_seeded() -> None:
+    while True:
+        with contextlib.suppress(BaseException):
+            time.sleep(60)
+"""
+SHORT_LIMITS = ("-o", "timeout=1", "-o", "faulthandler_timeout=3")
 
 CHECKS: Sequence[Check] = (
     Check(
@@ -191,13 +215,18 @@ CHECKS: Sequence[Check] = (
         command(sys.executable, "-m", "pytest", "-q", "packages/common/tests/test_seeded.py"),
         written("packages/common/tests/test_seeded.py", WARNING_TEST),
     ),
+    Check(
+        "tests hang",
+        command(sys.executable, "-m", "pytest", "-q", *SHORT_LIMITS, "packages/common/tests/test_seeded.py"),
+        written("packages/common/tests/test_seeded.py", HANGING_TEST),
+    ),
     Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
     Check("faults", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "chaos", "property_tests/tests"), None),
     postgres(15),
     postgres(16),
     postgres(17),
 )
-SEED_ONLY = {"tests fail", "tests warn"}
+SEED_ONLY = {"tests fail", "tests warn", "tests hang"}
 
 
 def copy_of_tree(into: Path) -> Path:

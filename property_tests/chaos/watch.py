@@ -61,7 +61,10 @@ class Watch:
         works = (self._look(), self._again(self._follow_leases), self._again(self._follow_runs))
         parts = [asyncio.create_task(work) for work in works]
         try:
-            await asyncio.gather(*parts)
+            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)  # gather may lose a cancellation
+            for part in parts:
+                if part.done():
+                    part.result()
         finally:
             for part in parts:
                 part.cancel()

@@ -174,22 +174,49 @@ async def test_a_tenant_that_breaks_is_a_miss_and_raises_nothing() -> None:
     assert scene.missed == ["the API's tenant ended: KeyError: 'what'"]
 
 
-async def test_a_watch_that_ends_is_said_at_once_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "_AGAIN_SECONDS", 0.0)
+class Dying(Watch):
+    async def _look(self) -> None:
+        raise RuntimeError("no more")
 
-    class Dying(Watch):
-        async def _look(self) -> None:
-            raise RuntimeError("no more")
 
-    watch = Dying(_no_database, SystemClock(), random.Random(1))
+class LosesACancellation(Dying):
+    """Broken: where a part has just failed, `gather` raises its error."""
+
+    async def run(self, tasks: Sequence[UUID]) -> None:
+        parts = [asyncio.create_task(work) for work in (self._look(), self._again(self._follow_leases))]
+        try:
+            await asyncio.gather(*parts)
+        finally:
+            for part in parts:
+                part.cancel()
+            await asyncio.gather(*parts, return_exceptions=True)
+
+
+async def ends_when_cancelled(kind: type[Watch], steps: int) -> bool:
+    """After so many steps of the loop since it died and was begun anew. What it told is looked at on the way."""
+    watch = kind(_no_database, SystemClock(), random.Random(1))
     scene = FakeScene([])
     watching = asyncio.create_task(keep_watching(cast(Scene, scene), watch, []))
     while len(scene.missed) < 2:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
+    for _ in range(steps):
+        await asyncio.sleep(0)
     watching.cancel()
-    await asyncio.gather(watching, return_exceptions=True)
+    for _ in range(20):
+        await asyncio.sleep(0)
+    ended = watching.done()
+    while not watching.done():
+        watching.cancel()
+        await asyncio.sleep(0)
     assert scene.missed[0] == "the watch ended: RuntimeError: no more"
     assert asyncio.all_tasks() == {asyncio.current_task()}  # none of its parts goes on alone
+    return ended
+
+
+async def test_a_watch_that_ends_is_said_at_once_and_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "_AGAIN_SECONDS", 0.0)
+    assert all([await ends_when_cancelled(Dying, steps) for steps in range(12)])
+    assert not all([await ends_when_cancelled(LosesACancellation, steps) for steps in range(12)])
 
 
 def _no_database() -> str:

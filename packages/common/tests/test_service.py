@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 from uuid import UUID
 
@@ -36,13 +37,17 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between rounds; none is waited for."""
     asked: list[float] = []
 
-    async def no_wait(awaitable: Awaitable[object], timeout: float) -> None:
-        assert asyncio.iscoroutine(awaitable)
-        awaitable.close()
-        asked.append(timeout)
-        raise TimeoutError
+    class NoWait(AbstractAsyncContextManager[None]):
+        def __init__(self, seconds: float) -> None:
+            asked.append(seconds)
 
-    monkeypatch.setattr(asyncio, "wait_for", no_wait)
+        async def __aenter__(self) -> None:
+            raise TimeoutError
+
+        async def __aexit__(self, *_: object) -> None:
+            raise AssertionError("never entered")
+
+    monkeypatch.setattr(asyncio, "timeout", NoWait)
     return asked
 
 
@@ -259,6 +264,51 @@ async def test_a_wake_up_during_a_round_is_not_lost() -> None:
     service = Service("test", run_once, 3600)
     await asyncio.wait_for(service.run(), 10)
     assert count == 2
+
+
+async def goes_on_after_a_cancellation(service_class: type[Service], steps: int) -> bool:
+    """It comes a few steps of the loop after a wake-up."""
+    began = asyncio.Event()
+
+    async def run_once() -> Counts:
+        began.set()
+        return {}
+
+    service = service_class("test", run_once, 3600)
+    task = asyncio.create_task(service.run())
+    await began.wait()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    service.wake()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    lived = not task.done()
+    task.cancel()
+    await asyncio.wait([task])
+    return lived
+
+
+class TakesAWakeUpBeforeACancellation(Service):
+    """Broken: as with asyncio.wait_for of Python 3.11."""
+
+    async def run(self) -> None:
+        while True:
+            await self._round()
+            waiting = asyncio.create_task(self._wake.wait())
+            try:
+                await asyncio.wait([waiting])
+            except asyncio.CancelledError:
+                if not waiting.done():
+                    raise
+            self._wake.clear()
+
+
+async def test_a_cancellation_that_comes_with_a_wake_up_is_not_lost() -> None:
+    assert not any([await goes_on_after_a_cancellation(Service, steps) for steps in range(6)])
+    assert any([await goes_on_after_a_cancellation(TakesAWakeUpBeforeACancellation, steps) for steps in range(6)])
 
 
 OnDone = Callable[["asyncio.Task[Any]", Callable[[int], object]], None]

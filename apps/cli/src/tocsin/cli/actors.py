@@ -81,6 +81,7 @@ class ExecutorActor:
 
 async def _gcs_answers() -> bool:
     try:
-        return bool(await asyncio.wait_for(asyncio.to_thread(ray.nodes), _ANSWER_SECONDS))
+        async with asyncio.timeout(_ANSWER_SECONDS):
+            return bool(await asyncio.to_thread(ray.nodes))
     except Exception:
         return False

@@ -69,7 +69,8 @@ class Service:
             pause = await self._round()
             if not self._stopping:
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), pause)
+                    async with asyncio.timeout(pause):  # Python 3.11's wait_for loses a cancellation beside its result
+                        await self._wake.wait()
                 self._wake.clear()
 
     async def _round(self) -> float:

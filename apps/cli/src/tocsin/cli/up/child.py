@@ -90,7 +90,8 @@ class Child:
                 reason = self._error or f"{self.name} ended before it was ready; see {self.log_file}"
                 raise ChildError(reason)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ready.wait(), _LOOK_SECONDS)
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._ready.wait()
 
     async def ended(self) -> int:
         """Waits for its end; returns the exit code, minus the signal's number where a signal ended it."""
@@ -114,7 +115,8 @@ class Child:
         if self.pid is not None:
             self._send(signal.SIGTERM)
             try:
-                await asyncio.wait_for(self.ended(), grace)
+                async with asyncio.timeout(grace):
+                    await self.ended()
             except TimeoutError:
                 log.warning("%s did not stop within %g s and was killed", self.name, grace)
                 self._send(signal.SIGKILL)

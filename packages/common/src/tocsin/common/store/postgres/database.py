@@ -142,7 +142,8 @@ class Database:
             return
         pool, self._pool = self._pool, None
         try:
-            await asyncio.wait_for(pool.close(), 1.0)
+            async with asyncio.timeout(1.0):
+                await pool.close()
         except (TimeoutError, *_BROKEN):
             pool.terminate()
 
