@@ -13,6 +13,7 @@ os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"  # listen on 127.0.0.1 onl
 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 - else they start at nice 15 and miss heartbeats
 
 import asyncio
+import faulthandler
 import itertools
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from urllib.parse import urlsplit
 
 import asyncpg
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key  # standard error as it was before pytest captured it
 from hypothesis import settings
 
 from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
@@ -33,6 +35,19 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """The whole suite often waits: three processes take 8 minutes on two cores, two take 9:45. A part of it that was
     named needs no second one."""
     return 3 if config.args_source is pytest.Config.ArgsSource.TESTPATHS else 0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    """A test's end has the limit `faulthandler_timeout` too: pytest takes its own timer back once the test has failed,
+    and pytest-timeout's has fired by then."""
+    limit = float(item.config.getini("faulthandler_timeout"))
+    if limit > 0:
+        faulthandler.dump_traceback_later(limit, exit=True, file=item.config.stash[fault_handler_stderr_fd_key])
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 settings.register_profile("default", max_examples=50, deadline=None, print_blob=True)

@@ -4,6 +4,7 @@ First every check runs on a copy of the tree into which one error of its kind wa
 runs on the tree itself, and must pass. A check that cannot be had on this machine prints NOT RUN, with the reason.
 """
 
+import contextlib
 import os
 import re
 import shlex
@@ -17,6 +18,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import psutil
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("packages/*/src"), *ROOT.glob("apps/*/src")])
 TYPED = ["packages", "apps", "bench", "property_tests", "conftest.py", ".ci/checks.py"]
@@ -25,7 +28,13 @@ LONGER = {"uv.lock"}
 MOST_SECONDS = 1200
 """What one check may take."""
 
+CLEAN_UP_SECONDS = 60
+
 Seed = Callable[[Path], None]
+
+
+class OverdueError(Exception):
+    """A check has not ended in its time: that is a failure of its own, also on the tree with the seeded error."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +58,27 @@ def command(*args: str, **environment: str) -> Callable[[Path], int]:
         try:
             return process.wait(MOST_SECONDS)
         except subprocess.TimeoutExpired:
-            print(f"{shlex.join(args)} did not end within {MOST_SECONDS} s", flush=True)
-            return 1
+            raise OverdueError(f"{shlex.join(args)} did not end within {MOST_SECONDS} s") from None
         finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
+            end(process)
 
     return run
+
+
+def end(process: "subprocess.Popen[bytes]") -> None:
+    """As Ctrl-C does, so that tests clean up; after a minute whatever is left of it and all that it has started."""
+    if process.poll() is not None:
+        return
+    started = psutil.Process(process.pid).children(recursive=True)  # servers among them have sessions of their own
+    os.killpg(process.pid, signal.SIGINT)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(CLEAN_UP_SECONDS)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    for each in started:
+        with contextlib.suppress(psutil.Error):
+            each.kill()
 
 
 def written(path: str, text: str) -> Seed:
@@ -174,7 +196,20 @@ def test_seeded() -> None:
         with contextlib.suppress(BaseException):
             time.sleep(60)
 """
-SHORT_LIMITS = ("-o", "timeout=1", "-o", "faulthandler_timeout=3")
+STUBBORN_TEST = """
+import asyncio
+import contextlib
+
+
+async def test_seeded() -> None:
+    async def stubborn() -> None:
+        while True:
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.sleep(60)
+
+    await asyncio.create_task(stubborn())
+"""
+SHORT_LIMITS = ("-n", "1", "-o", "timeout=1", "-o", "faulthandler_timeout=3")
 
 CHECKS: Sequence[Check] = (
     Check(
@@ -220,13 +255,18 @@ CHECKS: Sequence[Check] = (
         command(sys.executable, "-m", "pytest", "-q", *SHORT_LIMITS, "packages/common/tests/test_seeded.py"),
         written("packages/common/tests/test_seeded.py", HANGING_TEST),
     ),
+    Check(
+        "tests hang at their end",
+        command(sys.executable, "-m", "pytest", "-q", *SHORT_LIMITS, "packages/common/tests/test_seeded.py"),
+        written("packages/common/tests/test_seeded.py", STUBBORN_TEST),
+    ),
     Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
     Check("faults", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "chaos", "property_tests/tests"), None),
     postgres(15),
     postgres(16),
     postgres(17),
 )
-SEED_ONLY = {"tests fail", "tests warn", "tests hang"}
+SEED_ONLY = {"tests fail", "tests warn", "tests hang", "tests hang at their end"}
 
 
 def copy_of_tree(into: Path) -> Path:
@@ -255,6 +295,8 @@ def catches(check: Check) -> bool:
 
 
 def main(names: Sequence[str]) -> int:
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: sys.exit(1))  # so that what runs is ended
     failed = []
     for check in CHECKS:
         if names and check.name not in names:
@@ -264,10 +306,14 @@ def main(names: Sequence[str]) -> int:
         if (reason := check.missing()) is not None:
             print(f"NOT RUN: {reason}")
             continue
-        if check.seed is not None and not catches(check):
-            print(f"FAILED: {check.name} did not catch its seeded error")
-            failed.append(check.name)
-        if check.name not in SEED_ONLY and check.run(ROOT) != 0:
+        try:
+            if check.seed is not None and not catches(check):
+                print(f"FAILED: {check.name} did not catch its seeded error")
+                failed.append(check.name)
+            if check.name not in SEED_ONLY and check.run(ROOT) != 0:
+                failed.append(check.name)
+        except OverdueError as error:
+            print(f"FAILED: {error}")
             failed.append(check.name)
         print(f"-- {check.name}: {time.monotonic() - started:.0f} s", flush=True)
     print(f"FAILED: {', '.join(failed)}" if failed else "all checks passed")

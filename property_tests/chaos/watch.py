@@ -14,6 +14,7 @@ import asyncpg
 from bench.system import Connection
 from property_tests.chaos.ledger import Attempt, Life
 from tocsin.common.clock import Clock
+from tocsin.common.service import together
 from tocsin.engine.process import is_gone
 
 _LOOK_SECONDS = 0.1
@@ -58,17 +59,7 @@ class Watch:
     async def run(self, tasks: Sequence[UUID]) -> None:
         """For ever. `tasks`: those whose terminal rows are looked at. Where one part of it raises, all end."""
         self._tasks = tasks
-        works = (self._look(), self._again(self._follow_leases), self._again(self._follow_runs))
-        parts = [asyncio.create_task(work) for work in works]
-        try:
-            await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)  # gather may lose a cancellation
-            for part in parts:
-                if part.done():
-                    part.result()
-        finally:
-            for part in parts:
-                part.cancel()
-            await asyncio.gather(*parts, return_exceptions=True)
+        await together(self._look(), self._again(self._follow_leases), self._again(self._follow_runs))
 
     async def _look(self) -> None:
         """Ends of processes. One is noted as between the look before and this."""

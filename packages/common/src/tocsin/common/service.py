@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from typing import Any
 
 from tocsin.common.errors import LeaseLostError, StoreUnavailableError
@@ -91,6 +91,22 @@ class Service:
             self._away = 0
             self._on_back()
         return self._every
+
+
+async def together(*works: Coroutine[Any, Any, object]) -> None:
+    """Runs all of them until one ends, and raises what that raised; none of the others goes on alone.
+
+    A cancellation that comes beside an error is not lost, as it may be with `asyncio.gather`.
+    """
+    parts = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(parts, return_when=asyncio.FIRST_COMPLETED)
+        for part in done:
+            part.result()
+    finally:
+        for part in parts:
+            part.cancel()
+        await asyncio.gather(*parts, return_exceptions=True)
 
 
 def end_process_on_failure(task: "asyncio.Task[Any]", leave: Callable[[int], object] = os._exit) -> None:

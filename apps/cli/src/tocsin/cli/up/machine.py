@@ -21,6 +21,7 @@ from tocsin.cli.up.given_postgres import GivenPostgres
 from tocsin.cli.up.options import HOST, UpError, UpOptions
 from tocsin.cli.up.ray_keeper import ray_environment, without_ray
 from tocsin.common.clock import Clock
+from tocsin.common.service import together
 from tocsin.common.store.postgres.migrate import migrate
 
 log = logging.getLogger("tocsin.up")
@@ -147,14 +148,14 @@ class Machine:
         await self._keeping
 
     async def _keep_all(self) -> None:
-        kept: list[Awaitable[None]] = [
+        kept = [
             self._keep_child(self.api, self._start_api),
             self._keep_child(self.ray, self._start_ray),
             self._keep_postgres(),
         ]
         if self.options.demo:
             kept.append(self._keep_child(self.endpoint, self._start_endpoint))
-        await asyncio.gather(*kept)
+        await together(*kept)
 
     async def stop(self) -> None:
         """Drains and ends everything; returns when nothing is left. What was never started is no error."""
