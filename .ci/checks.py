@@ -69,11 +69,13 @@ def end(process: "subprocess.Popen[bytes]") -> None:
     """As Ctrl-C does, so that tests clean up; after a minute whatever is left of it and all that it has started."""
     if process.poll() is not None:
         return
-    started = psutil.Process(process.pid).children(recursive=True)  # servers among them have sessions of their own
+    itself = psutil.Process(process.pid)
+    started = itself.children(recursive=True)  # servers among them have sessions of their own
     os.killpg(process.pid, signal.SIGINT)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(CLEAN_UP_SECONDS)
     if process.poll() is None:
+        started += itself.children(recursive=True)
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     for each in started:
