@@ -53,6 +53,7 @@ class ExecutorActor:
         """Finishes what is in flight within `grace` seconds and ends this actor for good."""
         finished = await self._node.drain(grace)
         await asyncio.wait({self._running}, timeout=_CLOSE_SECONDS)
+        self._meter.flush()
         log.info("%s drained%s", self._name, "" if finished else "; some calls had not ended")
         ray.actor.exit_actor()  # type: ignore[no-untyped-call]
 
