@@ -41,7 +41,10 @@ def test_a_queue_is_in_due_order_and_of_one_instant_in_the_order_of_ids() -> Non
     assert [row.run_id.int for row in queue] == [9, 2, 3, 1]
     assert [row.run_id.int for row in queue.due(NOW + timedelta(seconds=1))] == [9, 2, 3]
     assert queue.first_due() == NOW
-    queue.remove({UUID(int=9), UUID(int=3)})
+    queue.discard(a_row(0, 9))
+    queue.discard(a_row(1, 3))
+    queue.discard(a_row(1, 4))  # not there
+    queue.discard(a_row(3, 2))  # not at that place
     assert [row.run_id.int for row in queue] == [2, 1]
     assert len(queue) == 2
 

@@ -10,7 +10,7 @@ from tocsin.common.clock import Clock
 from tocsin.common.store.rows import Begun, Pending, Task
 from tocsin.common.store.tenants import OwnedTenant
 from tocsin.engine.choose import Candidate, choose
-from tocsin.engine.endpoints import Endpoint, Endpoints, QueueKey, by_queue, count_down, endpoint_of
+from tocsin.engine.endpoints import Endpoint, Endpoints, QueueKey, count_down, endpoint_of
 from tocsin.engine.tenant import FULL, PAGE, TenantScheduler, key_of
 
 Pair = tuple[UUID, int]
@@ -125,7 +125,7 @@ class Board:
         if (row.run_id, row.fence + 1) in self.in_flight:
             return False
         if (earlier := self._known.get(row.run_id)) is not None:
-            scheduler.queues[earlier.priority].remove({earlier.run_id})
+            scheduler.queues[earlier.priority].discard(earlier)
             self.endpoints.leave(earlier)
             self._take_aside(earlier)
             self.forget(earlier)
@@ -267,8 +267,8 @@ class Board:
             self.tenants[row.tenant_id].queues[row.priority].add(row)
 
     def _unqueue(self, rows: Sequence[Pending]) -> None:
-        for (tenant_id, priority), run_ids in by_queue(rows).items():
-            self.tenants[tenant_id].queues[priority].remove(run_ids)
+        for row in rows:
+            self.tenants[row.tenant_id].queues[row.priority].discard(row)
 
     def _set_waiting(self, refused: Sequence[tuple[Pending, Endpoint]]) -> None:
         """Takes rows of full endpoints out of their queues. What is on trial goes aside again instead, and so does a

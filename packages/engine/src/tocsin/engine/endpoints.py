@@ -6,7 +6,7 @@ left in the database, and its queue remembers from where.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 from uuid import UUID
 
@@ -105,11 +105,3 @@ def count_down(counts: Counter[K], key: K) -> None:
     counts[key] -= 1
     if not counts[key]:
         del counts[key]
-
-
-def by_queue(rows: Sequence[Pending]) -> dict[QueueKey, set[UUID]]:
-    """Run ids by the queue that they are of."""
-    found: dict[QueueKey, set[UUID]] = {}
-    for row in rows:
-        found.setdefault((row.tenant_id, int(row.priority)), set()).add(row.run_id)
-    return found

@@ -77,9 +77,6 @@ class Queue:
         if at < len(self._rows) and self._rows[at][1] == row.run_id:
             del self._rows[at]
 
-    def remove(self, run_ids: set[UUID]) -> None:
-        self._rows = [entry for entry in self._rows if entry[1] not in run_ids]
-
 
 def key_of(row: Pending) -> RowKey:
     return row.due_at, row.run_id
