@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from tocsin.common.models import AtSchedule, EverySchedule, PlanSpec
+from tocsin.common.models import AtSchedule, CallSpec, EverySchedule, PlanSpec
 
 BEYOND = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "1969-12-31T23:59:59Z", "2200-01-01T00:00:00Z")
 
@@ -31,3 +31,20 @@ def test_an_instant_within_the_bounds_is_taken_in_utc() -> None:
     )
     anchor = EverySchedule.model_validate({"every_seconds": 60, "anchor": "1970-01-01T14:00:00+14:00"}).anchor
     assert (anchor, anchor.tzinfo) == (datetime(1970, 1, 1, tzinfo=UTC), UTC)
+
+
+def test_a_calls_target_is_worked_out_once_and_is_no_part_of_its_value() -> None:
+    call, other = CallSpec(url="https://Example.com:8443/a?b"), CallSpec(url="https://example.com:8443/a?b")
+    stored = call.model_dump_json()
+    assert (call.target.host, call.target.port, call.target.path_and_query) == ("example.com", 8443, "/a?b")
+    assert call.endpoint == "example.com:8443"
+    assert call.target is call.target
+    assert call == other
+    assert hash(call.url) == hash(other.url)
+    assert call.model_dump_json() == stored == other.model_dump_json()
+
+
+def test_a_url_stored_past_its_rules_is_refused_where_it_is_used() -> None:
+    call = CallSpec.model_construct(url="ftp://example.com/")
+    with pytest.raises(ValueError, match="http"):
+        _ = call.target

@@ -7,11 +7,12 @@ at the same rule as a request.
 
 from datetime import UTC, datetime
 from enum import IntEnum, StrEnum
+from functools import cached_property
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, model_validator
 
-from tocsin.common.target import check_headers, check_url
+from tocsin.common.target import Target, check_headers, check_url, parse_target
 from tocsin.common.time.cron import check_cron
 from tocsin.common.time.zones import check_zone
 
@@ -194,3 +195,17 @@ class CallSpec(_Frozen):
     retry: RetrySpec = RetrySpec()
     on_lease_lost: OnLeaseLost = OnLeaseLost.RETRY
     json_body: Annotated[bool, Field(strict=True)] = False
+
+    @cached_property
+    def target(self) -> Target:
+        """Where the call goes. Kept here, and not in a cache of URLs: a peak has more of them than a cache would hold.
+
+        Raises:
+            ValueError: the URL was stored past its rules.
+        """
+        return parse_target(self.url)
+
+    @cached_property
+    def endpoint(self) -> str:
+        """Host and port: what a cap per endpoint counts."""
+        return f"{self.target.host}:{self.target.port}"

@@ -90,10 +90,10 @@ def check_url(text: str) -> str:
     Raises:
         ValueError: one sentence with the rule that `text` breaks.
     """
-    return _parse(text).url
+    return parse_target(text).url
 
 
-@lru_cache(maxsize=8_192)
+@lru_cache(maxsize=1_024)
 def parse_target(url: str) -> Target:
     """The parts of a URL; of one that `check_url` returned, exactly its parts.
 

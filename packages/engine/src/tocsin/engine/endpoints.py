@@ -12,7 +12,6 @@ from uuid import UUID
 
 from tocsin.common.models import Priority
 from tocsin.common.store.rows import Pending, Task
-from tocsin.common.target import parse_target
 from tocsin.engine.tenant import FULL, PAGE, Queue
 
 Endpoint = tuple[UUID, str]
@@ -24,8 +23,7 @@ K = TypeVar("K")
 
 
 def endpoint_of(task: Task) -> Endpoint:
-    target = parse_target(task.call.url)
-    return task.tenant_id, f"{target.host}:{target.port}"
+    return task.tenant_id, task.call.endpoint
 
 
 class Endpoints:

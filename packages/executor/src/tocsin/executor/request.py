@@ -8,7 +8,6 @@ from uuid import UUID
 from tocsin.common.ids import planted_at
 from tocsin.common.models import CallSpec
 from tocsin.common.store.rows import Begun, Task
-from tocsin.common.target import parse_target
 from tocsin.executor.signature import Signer
 from tocsin.executor.transport.port import Headers, OutgoingRequest
 
@@ -33,7 +32,7 @@ class Template:
     __slots__ = ("_body", "_deadline", "_method", "_own", "_target", "_task")
 
     def __init__(self, task_id: UUID, call: CallSpec, body: bytes | None) -> None:
-        self._target = parse_target(call.url)
+        self._target = call.target
         self._method = call.method.value
         self._body = body or b""
         self._own = _own(call.headers, self._body)
