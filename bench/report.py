@@ -9,6 +9,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.series import Charts
+
 Figure = float | int | str | bool | None
 
 Environment = Mapping[str, Figure | Mapping[str, str]]
@@ -51,7 +53,7 @@ class Report:
     """What is written to `DIR/<test>.json`, field by field.
 
     `lost` and `duplicates` are counts of runs, None where a measurement runs none. `not_meaning`: what the
-    figures must not be taken for.
+    figures must not be taken for. `charts` (lines, histograms, tables) go to a file of their own beside it.
     """
 
     test: str
@@ -61,6 +63,7 @@ class Report:
     figures: Mapping[str, Figure] = field(default_factory=dict)
     lost: int | None = None
     duplicates: int | None = None
+    charts: Charts = field(default=Charts())
 
     @property
     def met(self) -> bool:
@@ -68,13 +71,16 @@ class Report:
 
     def json(self) -> str:
         """The report as JSON text; numbers are finite."""
-        return json.dumps(asdict(self), indent=2, allow_nan=False, default=str) + "\n"
+        contract = {name: value for name, value in asdict(self).items() if name != "charts"}
+        return json.dumps(contract, indent=2, allow_nan=False, default=str) + "\n"
 
     def write(self, folder: Path) -> Path:
-        """Writes `<test>.json` into `folder`, which is made if missing."""
+        """Writes `<test>.json`, and `<test>.series.json` where it has charts, into `folder`, made if missing."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.test}.json"
         path.write_text(self.json())
+        if self.charts:
+            self.charts.write(folder, self.test)
         return path
 
     def show(self, console: Console) -> None:
