@@ -9,11 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.series import Charts
+from bench.series import Charts, read_charts
 
 Figure = float | int | str | bool | None
 
 Environment = Mapping[str, Figure | Mapping[str, str]]
+
+NOT_RUN = "not_run"
+"""The figure that says why a measurement could not be had on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +41,11 @@ def at_least(name: str, limit: float, value: float, unit: str = "") -> Target:
 
 def exactly(name: str, wanted: int, value: int) -> Target:
     return Target(name, f"= {wanted}", value, value == wanted)
+
+
+def sign_of(target: str) -> str:
+    """`<=`, `>=` or `=`, with which a bound begins; empty for a bound of another form."""
+    return next((sign for sign in ("<=", ">=", "=") if target.startswith(sign)), "")
 
 
 def _bound(sign: str, limit: float, unit: str) -> str:
@@ -69,6 +77,12 @@ class Report:
     def met(self) -> bool:
         return all(target.met for target in self.targets)
 
+    @property
+    def reason_not_run(self) -> str | None:
+        """Why nothing was measured; None where something was."""
+        reason = self.figures.get(NOT_RUN)
+        return None if reason is None else str(reason)
+
     def json(self) -> str:
         """The report as JSON text; numbers are finite."""
         contract = {name: value for name, value in asdict(self).items() if name != "charts"}
@@ -85,6 +99,9 @@ class Report:
 
     def show(self, console: Console) -> None:
         """Prints the same as tables."""
+        if self.reason_not_run is not None:
+            console.print(f"bench {self.test}: NOT RUN: {self.reason_not_run}", highlight=False)
+            return
         targets = Table(title=f"bench {self.test}", title_justify="left")
         for name in ("target", "bound", "found", "met"):
             targets.add_column(name, justify="right" if name == "found" else "left")
@@ -101,3 +118,18 @@ class Report:
         machine = (f"{name}: {value}" for name, value in self.environment.items() if not isinstance(value, Mapping))
         console.print("On " + ", ".join(machine), highlight=False)
         console.print(f"Not meant: {self.not_meaning}", highlight=False)
+
+
+def not_run(test: str, reason: str, environment: Environment | None = None) -> Report:
+    """The report of a measurement that this machine does not allow: it has no target, met or missed."""
+    return Report(test, environment or {}, (), "anything: nothing was measured.", {NOT_RUN: reason})
+
+
+def read_report(path: Path) -> Report:
+    """What `Report.write` wrote, with its charts. Raises OSError, and ValueError for a file that is no report."""
+    found = json.loads(path.read_text())
+    try:
+        targets = [Target(**target) for target in found.pop("targets")]
+        return Report(**found, targets=targets, charts=read_charts(path.with_suffix(".series.json")))
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"{path.name} is not a report: {error}") from error

@@ -29,7 +29,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Lines over one x axis. `x` rises, in `x_unit`; values are in `unit`. `log`: a logarithmic y axis."""
+    """Lines over one x axis. `x` rises, in `x_unit`; values are in `unit`. `log`, `x_log`: logarithmic axes."""
 
     title: str
     unit: str
@@ -37,6 +37,7 @@ class Series:
     lines: Sequence[Line]
     x_unit: str = "s"
     log: bool = False
+    x_log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +52,13 @@ class Histogram:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, as many in each as there are columns; a column's name carries its unit, as in `p99, ms`."""
+    """Rows of cells, as many in each as there are columns; a column's name carries its unit, as in `p99, ms`.
+    `bars` names the columns whose numbers are also drawn as bars, each beside the column's largest."""
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Cell]]
+    bars: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
