@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -43,9 +44,22 @@ def exactly(name: str, wanted: int, value: int) -> Target:
     return Target(name, f"= {wanted}", value, value == wanted)
 
 
-def sign_of(target: str) -> str:
-    """`<=`, `>=` or `=`, with which a bound begins; empty for a bound of another form."""
-    return next((sign for sign in ("<=", ">=", "=") if target.startswith(sign)), "")
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A target's bound, read back. `sign` is `<=`, `>=` or `=`."""
+
+    sign: str
+    limit: float
+    unit: str
+
+    def __str__(self) -> str:
+        return _bound(self.sign, self.limit, self.unit)
+
+
+def bound_of(target: str) -> Bound | None:
+    """The bound in a target's text; None where it has another form than that of the functions above."""
+    found = re.fullmatch(r"(<=|>=|=) (-?[\d,]+(?:\.\d+)?(?:e[+-]?\d+)?) ?(.*)", target)
+    return None if found is None else Bound(found[1], float(found[2].replace(",", "")), found[3])
 
 
 def _bound(sign: str, limit: float, unit: str) -> str:
