@@ -1,10 +1,11 @@
 """A folder of reports: what lies in it, and how runs of several times become one."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from bench.collected import collected
 from bench.medians import median_report
 from bench.report import Report, read_report
 
@@ -31,7 +32,7 @@ def read_folder(path: Path) -> Folder:
         (file for file in path.glob("*.json") if "." not in file.stem), key=lambda file: order(file.stem)
     ):
         try:
-            reports[each.stem] = read_report(each)
+            reports[each.stem] = _with_collected(read_report(each), each.with_suffix(".series.json"))
         except ValueError as error:
             unreadable[each.stem] = str(error)
     tests = sorted(reports, key=len, reverse=True)
@@ -42,17 +43,22 @@ def read_folder(path: Path) -> Folder:
     return Folder(path, reports, unreadable, flames)
 
 
+def _with_collected(report: Report, path: Path) -> Report:
+    return replace(report, charts=replace(report.charts, series=[*report.charts.series, *collected(path)]))
+
+
 def order(test: str) -> tuple[int, str, int, str]:
     """p0 to p10 by number, then the rest by name."""
     found = re.fullmatch(r"p(\d+)(.*)", test)
     return (0, "", int(found[1]), found[2]) if found else (1, test, 0, "")
 
 
-def write_medians(path: Path, runs: int) -> Sequence[Report]:
+def write_medians(path: Path, runs: int, tests: Collection[str]) -> Sequence[Report]:
     """Writes `DIR/<test>.json` of the reports in `DIR/1` to `DIR/<runs>`, and returns them in order."""
     folders = [read_folder(path / str(number)) for number in range(1, runs + 1)]
-    tests = sorted({test for folder in folders for test in folder.reports}, key=order)
-    reports = [median_report([f.reports[test] for f in folders if test in f.reports]) for test in tests]
+    reports = [
+        median_report([f.reports[test] for f in folders if test in f.reports]) for test in sorted(tests, key=order)
+    ]
     for report in reports:
         report.write(path)
     return reports

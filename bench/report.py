@@ -103,7 +103,7 @@ class Report:
         return json.dumps(contract, indent=2, allow_nan=False, default=str) + "\n"
 
     def write(self, folder: Path) -> Path:
-        """Writes `<test>.json`, and `<test>.series.json` where it has charts, into `folder`, made if missing."""
+        """Writes `<test>.json`, and `<test>.charts.json` where it has charts, into `folder`, made if missing."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{self.test}.json"
         path.write_text(self.json())
@@ -144,6 +144,6 @@ def read_report(path: Path) -> Report:
     found = json.loads(path.read_text())
     try:
         targets = [Target(**target) for target in found.pop("targets")]
-        return Report(**found, targets=targets, charts=read_charts(path.with_suffix(".series.json")))
+        return Report(**found, targets=targets, charts=read_charts(path.with_suffix(".charts.json")))
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"{path.name} is not a report: {error}") from error

@@ -1,6 +1,6 @@
 """What a report shows beside its flat figures: lines over time, histograms, tables. Values with units; no drawing.
 
-A measurement hands them over as `Report.charts`; they lie in `DIR/<test>.series.json`, and the page draws them.
+A measurement hands them over as `Report.charts`; they lie in `DIR/<test>.charts.json`, and the page draws them.
 """
 
 import json
@@ -28,6 +28,18 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of the x axis with something in it, such as a fault or a step of the load, drawn behind the lines.
+    `other`: of a second kind, in another colour."""
+
+    name: str
+    began: float
+    ended: float
+    detail: str = ""
+    other: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """Lines over one x axis. `x` rises, in `x_unit`; values are in `unit`. `log`, `x_log`: logarithmic axes."""
 
@@ -38,6 +50,7 @@ class Series:
     x_unit: str = "s"
     log: bool = False
     x_log: bool = False
+    bands: Sequence[Band] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +90,9 @@ class Charts:
         return json.dumps(_finite(asdict(self)), indent=1, allow_nan=False) + "\n"
 
     def write(self, folder: Path, test: str) -> Path:
-        """Writes `<test>.series.json` into `folder`, which is made if missing."""
+        """Writes `<test>.charts.json` into `folder`, which is made if missing."""
         folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{test}.series.json"
+        path = folder / f"{test}.charts.json"
         path.write_text(self.json())
         return path
 
@@ -91,7 +104,7 @@ def read_charts(path: Path) -> Charts:
         return Charts()
     found = json.loads(path.read_text())
     return Charts(
-        series=[Series(**{**each, "lines": _lines(each["lines"])}) for each in found["series"]],
+        series=[_series(each) for each in found["series"]],
         histograms=[Histogram(**{**each, "groups": _lines(each["groups"])}) for each in found["histograms"]],
         tables=[Table(**each) for each in found["tables"]],
     )
@@ -157,6 +170,10 @@ def _quantile(values: Sequence[float] | None, share: float) -> float | None:
     if not values:
         return None
     return sorted(values)[max(0, math.ceil(share * len(values)) - 1)]
+
+
+def _series(found: Mapping[str, Any]) -> Series:
+    return Series(**{**found, "lines": _lines(found["lines"]), "bands": [Band(**band) for band in found["bands"]]})
 
 
 def _lines(found: Iterable[Mapping[str, Any]]) -> list[Line]:

@@ -9,7 +9,8 @@ Mark = tuple[float, str]
 """A value and its label."""
 
 _STEPS_OF_TIME = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+"""Units of durations, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,8 @@ def clock(seconds: float) -> str:
 
 def label(value: float, unit: str) -> str:
     """A short text for a value, durations in the unit that suits them: `0.02 s` is `20 ms`."""
-    if unit in _SECONDS:
-        return duration(value * _SECONDS[unit])
+    if unit in SECONDS:
+        return duration(value * SECONDS[unit])
     return f"{short(value)} {unit}".rstrip()
 
 

@@ -8,15 +8,15 @@ chart suits light and dark, and a test can read the picture.
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element, SubElement
 
-from bench.page.axes import Axis, Mark, axis_over, label, short, time_axis, time_marks
-from bench.series import Histogram, Line, Number, Series
+from bench.page.axes import SECONDS, Axis, Mark, axis_over, label, short, time_axis, time_marks
+from bench.series import Band, Histogram, Line, Number, Series
 
-WIDTH, HEIGHT = 680, 300
-LEFT, RIGHT, BOTTOM = 62, 14, 40
+WIDTH, HEIGHT = 600, 280
+LEFT, RIGHT, BOTTOM = 54, 14, 34
 COLOURS = 8
 MOST_POINTS = 1200
 """Of one line; of more, the largest of each stretch is drawn, so that no peak vanishes."""
@@ -50,17 +50,6 @@ STYLE = """
 
 
 @dataclass(frozen=True, slots=True)
-class Band:
-    """A stretch of the x axis with something in it, such as a fault. `other`: of the second kind, in another colour."""
-
-    name: str
-    began: float
-    ended: float
-    detail: str = ""
-    other: bool = False
-
-
-@dataclass(frozen=True, slots=True)
 class Frame:
     """A chart's two axes, `top` pixels below its upper edge."""
 
@@ -74,15 +63,15 @@ class Frame:
         return LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT), bottom - self.y.share(y) * (bottom - self.top)
 
 
-def line_chart(series: Series, bands: Sequence[Band] = (), y: Axis | None = None) -> Element:
+def line_chart(series: Series, y: Axis | None = None) -> Element:
     """The lines of a series, with its bands behind them. `y` where the axis is to be the same in several charts."""
     names = [line.name for line in series.lines]
-    chart, top = _chart(series.title, names, headroom=70 if bands else 0)
+    chart, top = _chart(_titled(series.title, series.unit), names, headroom=_headroom(series))
     y = y or axis_over((value for line in series.lines for value in line.values), series.unit, log=series.log)
     in_seconds = series.x_unit == "s" and not series.x_log
-    x = axis_over(series.x, series.x_unit, log=True) if series.x_log else _plain_axis(series, bands)
+    x = axis_over(series.x, series.x_unit, log=True) if series.x_log else _plain_axis(series)
     frame = Frame(x, y, top)
-    for band in bands:
+    for band in series.bands:
         _band(chart, band, frame)
     _axes(chart, frame, time_marks(x) if in_seconds else x.marks())
     for number, line in enumerate(series.lines):
@@ -92,7 +81,7 @@ def line_chart(series: Series, bands: Sequence[Band] = (), y: Axis | None = None
 
 def histogram_chart(histogram: Histogram) -> Element:
     """How many values lie in each bin; both axes are logarithmic, so that one late call in a million is seen."""
-    chart, top = _chart(histogram.title, [group.name for group in histogram.groups])
+    chart, top = _chart(f"{histogram.title}, count", [group.name for group in histogram.groups])
     most = max((value or 0 for group in histogram.groups for value in group.values), default=0)
     x = Axis(histogram.edges[0], histogram.edges[-1], histogram.unit, log=True)
     frame = Frame(x, Axis(0.6, max(1.0, most) * 1.3, "", log=True), top)
@@ -140,8 +129,19 @@ def _chart(title: str, names: Sequence[str], headroom: int = 0) -> tuple[Element
     return chart, (y if len(names) > 1 else 18) + 14 + headroom
 
 
-def _plain_axis(series: Series, bands: Sequence[Band]) -> Axis:
-    instants = sorted([*series.x, *(band.began for band in bands), *(band.ended for band in bands)])
+def _titled(title: str, unit: str) -> str:
+    """The unit stands in the title, but for durations, whose marks have units of their own."""
+    return title if unit in SECONDS or not unit else f"{title}, {unit}"
+
+
+def _headroom(series: Series) -> int:
+    """Pixels for the bands' names, which stand at 60 degrees above the field."""
+    longest = max((len(band.name) for band in series.bands), default=0)
+    return math.ceil(longest * 4.8) + 6 if longest else 0
+
+
+def _plain_axis(series: Series) -> Axis:
+    instants = sorted([*series.x, *(band.began for band in series.bands), *(band.ended for band in series.bands)])
     if series.x_unit == "s":
         return time_axis(instants)
     low, high = (instants[0], instants[-1]) if instants else (0.0, 1.0)
@@ -149,7 +149,7 @@ def _plain_axis(series: Series, bands: Sequence[Band]) -> Axis:
 
 
 def _axes(chart: Element, frame: Frame, marks: Iterable[Mark]) -> None:
-    for value, text in frame.y.marks(7):
+    for value, text in _bare(frame.y).marks(7):
         left, y = frame.at(frame.x.low, value)
         ends = {"x1": _px(left), "x2": _px(WIDTH - RIGHT), "y1": _px(y), "y2": _px(y)}
         SubElement(chart, "line", {"class": "rule", **ends})
@@ -159,6 +159,10 @@ def _axes(chart: Element, frame: Frame, marks: Iterable[Mark]) -> None:
         ends = {"x1": _px(x), "x2": _px(x), "y1": _px(bottom), "y2": _px(bottom + 4)}
         SubElement(chart, "line", {"class": "rule", **ends})
         _text(chart, "mark", x, bottom + 18, text, anchor="middle")
+
+
+def _bare(axis: Axis) -> Axis:
+    return axis if axis.unit in SECONDS else replace(axis, unit="")
 
 
 def _line(chart: Element, frame: Frame, series: Series, line: Line, colour: int) -> None:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.report import Report
-from bench.series import Charts, Histogram, Line, Series, Table, delay_timeline, log_histogram, read_charts
+from bench.series import Band, Charts, Histogram, Line, Series, Table, delay_timeline, log_histogram, read_charts
 
 CHARTS = Charts(
-    series=[Series("CPU", "cores", [0.0, 2.0], [Line("executor", [0.5, None])])],
+    series=[Series("CPU", "cores", [0.0, 2.0], [Line("executor", [0.5, None])], bands=[Band("kill", 1.0, 2.0)])],
     histograms=[Histogram("start delay", "s", [0.001, 0.01, 0.1], [Line("all", [3, 4])])],
     tables=[Table("transports", ["name", "calls/s"], [["lean", 1.5], ["aiohttp", None]])],
 )
@@ -21,13 +21,13 @@ CHARTS = Charts(
 def test_charts_lie_beside_the_report_and_come_back(tmp_path: Path) -> None:
     Report("p1", {}, [], "anything.", charts=CHARTS).write(tmp_path)
     assert "charts" not in json.loads((tmp_path / "p1.json").read_text())
-    assert read_charts(tmp_path / "p1.series.json") == CHARTS
+    assert read_charts(tmp_path / "p1.charts.json").json() == CHARTS.json()
 
 
 def test_a_report_without_charts_has_no_such_file(tmp_path: Path) -> None:
     Report("p1", {}, [], "anything.").write(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["p1.json"]
-    assert not read_charts(tmp_path / "p1.series.json")
+    assert not read_charts(tmp_path / "p1.charts.json")
 
 
 def test_what_is_not_finite_is_written_as_a_gap(tmp_path: Path) -> None:
