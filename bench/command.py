@@ -26,6 +26,8 @@ def main(arguments: Sequence[str]) -> int:
     parsed = parser.parse_args(arguments)
     if parsed.repeat < 1 or (parsed.repeat > 1 and parsed.report is None):
         parser.error("--repeat takes a number from 1, and with more than one round --report DIR too")
+    if parsed.folders and parsed.test not in READERS:
+        parser.error(f"only {', '.join(READERS)} take folders; a measurement's reports go to --report DIR")
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():

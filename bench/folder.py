@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.collected import collected
 from bench.medians import median_report
-from bench.report import Report, read_report
+from bench.report import Report, plain_name, read_report
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,13 @@ def read_folder(path: Path) -> Folder:
 
 def _with_collected(report: Report, path: Path) -> Report:
     return replace(report, charts=replace(report.charts, series=[*report.charts.series, *collected(path)]))
+
+
+def all_tests(folder: Folder, expected: Sequence[str] = ()) -> list[str]:
+    """Every test of the folder, and every one expected of which it has no form, in order."""
+    known = {*folder.reports, *folder.unreadable}
+    forms = {plain_name(test) for test in known}
+    return sorted(known | {test for test in expected if test not in forms}, key=order)
 
 
 def order(test: str) -> tuple[int, str, int, str]:

@@ -25,11 +25,11 @@ def read(command: str, folders: Sequence[Path], ratio: float, expected: Sequence
         return 2
     try:
         if command == "compare":
-            return compare(*folders, console, ratio)
+            return compare(folders[0], folders[1], console, ratio)
         if command == "page":
-            console.print(f"Page: {write_page(*folders, expected)}", highlight=False)
+            console.print(f"Page: {write_page(folders[0], expected)}", highlight=False)
         else:
-            print(summary(*folders, expected), end="")
+            print(summary(folders[0], expected), end="")
     except FileNotFoundError as error:
         console.print(str(error), highlight=False)
         return 2

@@ -37,6 +37,5 @@ def repeated(names: Sequence[str], times: int, folder: Path | None, run: Round, 
         for report in reports:
             report.show(console)
     if folder is not None:
-        expected = [report.test for report in reports] if len(names) > 1 else []
-        console.print(f"Page: {write_page(folder, expected)}", highlight=False)
+        console.print(f"Page: {write_page(folder, names if len(names) > 1 else ())}", highlight=False)
     return all(report.met for report in reports)

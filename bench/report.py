@@ -134,6 +134,11 @@ class Report:
         console.print(f"Not meant: {self.not_meaning}", highlight=False)
 
 
+def plain_name(test: str) -> str:
+    """A test's name without what says how it was run: that of `p2-az-quotas` is `p2`."""
+    return test.partition("-")[0]
+
+
 def not_run(test: str, reason: str, environment: Environment | None = None) -> Report:
     """The report of a measurement that this machine does not allow: it has no target, met or missed."""
     return Report(test, environment or {}, (), "anything: nothing was measured.", {NOT_RUN: reason})

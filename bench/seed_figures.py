@@ -7,9 +7,10 @@
 measuring before scaling"), four cores, one claimer.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from bench.report import plain_name
 
 CRON = "Go on MySQL"
 INDEX = "Rust on PostgreSQL"
@@ -126,8 +127,8 @@ SEED_FIGURES: Mapping[str, SeedFigure] = {
 
 
 def seed_figure(test: str) -> SeedFigure | None:
-    """Of a test by its name; what follows a hyphen, an underscore or a blank is a form of the test before it."""
-    return SEED_FIGURES.get(test) or SEED_FIGURES.get(re.split(r"[-_ ]", test, maxsplit=1)[0])
+    """Of a test by its name, however it was run."""
+    return SEED_FIGURES.get(plain_name(test))
 
 
 def found_for(test: str, target: str) -> str:

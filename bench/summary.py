@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.folder import order, read_folder
+from bench.folder import all_tests, read_folder
 from bench.page.build import Section, machine, section
 
 
@@ -11,8 +11,7 @@ def summary(path: Path, expected: Sequence[str] = ()) -> str:
     """A table of all targets, and beneath it a line for each test. Tests that are `expected` and have no report are
     shown as not run. Raises FileNotFoundError where there is no such folder."""
     folder = read_folder(path)
-    tests = sorted({*folder.reports, *folder.unreadable, *expected}, key=order)
-    sections = [section(test, folder) for test in tests]
+    sections = [section(test, folder) for test in all_tests(folder, expected)]
     where = next((line for report in folder.reports.values() if (line := machine(report))), "")
     lines = ["| test | target | seed | asked | found | met |", "|---|---|---|---|---|---|"]
     lines += [line for each in sections for line in _rows(each)]

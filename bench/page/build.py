@@ -8,7 +8,7 @@ from typing import Literal
 
 import jinja2
 
-from bench.folder import Folder, order, read_folder
+from bench.folder import Folder, all_tests, read_folder
 from bench.page.draw import STYLE, histogram_chart, line_chart, svg
 from bench.report import Report, Target, bound_of
 from bench.seed_figures import CRON, INDEX, SeedFigure, found_for, seed_figure
@@ -86,9 +86,10 @@ def page(folder: Folder, expected: Sequence[str] = ()) -> str:
 
 
 def shown_tests(folder: Folder, expected: Sequence[str]) -> list[str]:
-    """Every test of the folder and every one expected; the peers first, for all else is read beside them."""
-    tests = {*folder.reports, *folder.unreadable, *expected}
-    return sorted(tests, key=lambda test: (test != PEERS, order(test)))
+    """Every test of the folder, and every one expected of which it has no form; the peers first, for all else is read
+    beside them."""
+    tests = all_tests(folder, expected)
+    return sorted(tests, key=lambda test: test != PEERS)
 
 
 def section(test: str, folder: Folder) -> Section:
