@@ -76,7 +76,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """All that one report shows, in this order on the page."""
+    """All that one report shows."""
 
     series: Sequence[Series] = field(default=())
     histograms: Sequence[Histogram] = field(default=())

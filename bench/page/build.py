@@ -157,9 +157,9 @@ def _column(table: Table, column: int) -> list[Cell]:
 
 
 def drawn(charts: Charts) -> list[str]:
-    """The charts of a report, in its order."""
-    lines = [svg(line_chart(series)) for series in charts.series]
-    return [*lines, *(svg(histogram_chart(each)) for each in charts.histograms)]
+    """The charts of a report, histograms first."""
+    histograms = [svg(histogram_chart(each)) for each in charts.histograms]
+    return [*histograms, *(svg(line_chart(each)) for each in charts.series)]
 
 
 def flames(folder: Folder, test: str) -> list[tuple[str, str]]:

@@ -154,6 +154,9 @@ def _axes(chart: Element, frame: Frame, marks: Iterable[Mark]) -> None:
         ends = {"x1": _px(left), "x2": _px(WIDTH - RIGHT), "y1": _px(y), "y2": _px(y)}
         SubElement(chart, "line", {"class": "rule", **ends})
         _text(chart, "mark", left - 6, y + 4, text, anchor="end")
+    left, bottom = frame.at(frame.x.low, frame.y.low)
+    ends = {"x1": _px(left), "x2": _px(WIDTH - RIGHT), "y1": _px(bottom), "y2": _px(bottom)}
+    SubElement(chart, "line", {"class": "rule", **ends})
     for value, text in marks:
         x, bottom = frame.at(value, frame.y.low)
         ends = {"x1": _px(x), "x2": _px(x), "y1": _px(bottom), "y2": _px(bottom + 4)}
