@@ -1,12 +1,11 @@
-"""A folder of reports: what lies in it, and how runs of several times become one."""
+"""A folder of reports: what lies in it, and in which order it is shown."""
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bench.collected import collected
-from bench.medians import median_report
 from bench.report import Report, plain_name, read_report
 
 
@@ -32,7 +31,7 @@ def read_folder(path: Path) -> Folder:
         (file for file in path.glob("*.json") if "." not in file.stem), key=lambda file: order(file.stem)
     ):
         try:
-            reports[each.stem] = _with_collected(read_report(each), each.with_suffix(".series.json"))
+            reports[each.stem] = read_test(path, each.stem)
         except ValueError as error:
             unreadable[each.stem] = str(error)
     tests = sorted(reports, key=len, reverse=True)
@@ -43,8 +42,12 @@ def read_folder(path: Path) -> Folder:
     return Folder(path, reports, unreadable, flames)
 
 
-def _with_collected(report: Report, path: Path) -> Report:
-    return replace(report, charts=replace(report.charts, series=[*report.charts.series, *collected(path)]))
+def read_test(path: Path, test: str) -> Report:
+    """One report of a folder with all its charts, also those of what the collector wrote beside it. Raises OSError, and
+    ValueError for what is no report."""
+    report = read_report(path / f"{test}.json")
+    series = [*report.charts.series, *collected(path / f"{test}.series.json")]
+    return replace(report, charts=replace(report.charts, series=series))
 
 
 def all_tests(folder: Folder, expected: Sequence[str] = ()) -> list[str]:
@@ -58,14 +61,3 @@ def order(test: str) -> tuple[int, str, int, str]:
     """p0 to p10 by number, then the rest by name."""
     found = re.fullmatch(r"p(\d+)(.*)", test)
     return (0, "", int(found[1]), found[2]) if found else (1, test, 0, "")
-
-
-def write_medians(path: Path, runs: int, tests: Collection[str]) -> Sequence[Report]:
-    """Writes `DIR/<test>.json` of the reports in `DIR/1` to `DIR/<runs>`, and returns them in order."""
-    folders = [read_folder(path / str(number)) for number in range(1, runs + 1)]
-    reports = [
-        median_report([f.reports[test] for f in folders if test in f.reports]) for test in sorted(tests, key=order)
-    ]
-    for report in reports:
-        report.write(path)
-    return reports

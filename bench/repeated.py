@@ -5,7 +5,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.folder import write_medians
+from bench.folder import read_test
+from bench.medians import median_report
 from bench.page.build import write_page
 from bench.report import Report
 
@@ -28,13 +29,14 @@ def repeated(names: Sequence[str], times: int, folder: Path | None, run: Round, 
     elif folder is None:
         raise ValueError("several rounds need a folder for their reports")
     else:
-        found = [
-            report
-            for number in range(1, times + 1)
-            for report in run([name for name in names if number == 1 or name not in ONCE], folder / str(number))
-        ]
-        reports = write_medians(folder, times, {report.test for report in found})
+        written: dict[str, list[Path]] = {}
+        for number in range(1, times + 1):
+            for report in run([name for name in names if number == 1 or name not in ONCE], folder / str(number)):
+                written.setdefault(report.test, []).append(folder / str(number))
+        reports = [median_report([read_test(path, test) for path in paths]) for test, paths in written.items()]
         for report in reports:
+            report.write(folder)
+            (folder / f"{report.test}.series.json").unlink(missing_ok=True)  # of an earlier single round: not its series
             report.show(console)
     if folder is not None:
         console.print(f"Page: {write_page(folder, names if len(names) > 1 else ())}", highlight=False)
