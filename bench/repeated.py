@@ -36,7 +36,7 @@ def repeated(names: Sequence[str], times: int, folder: Path | None, run: Round, 
         reports = [median_report([read_test(path, test) for path in paths]) for test, paths in written.items()]
         for report in reports:
             report.write(folder)
-            (folder / f"{report.test}.series.json").unlink(missing_ok=True)  # of an earlier single round: not its series
+            (folder / f"{report.test}.series.json").unlink(missing_ok=True)  # that of an earlier single round
             report.show(console)
     if folder is not None:
         console.print(f"Page: {write_page(folder, names if len(names) > 1 else ())}", highlight=False)

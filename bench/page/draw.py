@@ -15,10 +15,11 @@ from xml.etree.ElementTree import Element, SubElement
 from bench.page.axes import SECONDS, Axis, Mark, axis_over, label, short, time_axis, time_marks
 from bench.series import Band, Histogram, Line, Number, Series
 
-WIDTH, HEIGHT = 600, 280
 LEFT, RIGHT, BOTTOM = 54, 14, 34
+"""Pixels around the field."""
+
 COLOURS = 8
-MOST_POINTS = 1200
+MOST_POINTS = 2000
 """Of one line; of more, the largest of each stretch is drawn, so that no peak vanishes."""
 
 DOTS_UP_TO = 40
@@ -50,27 +51,50 @@ STYLE = """
 
 
 @dataclass(frozen=True, slots=True)
+class Size:
+    """Of a whole chart, in pixels before a browser scales it."""
+
+    width: int
+    height: int
+
+
+SMALL = Size(600, 280)
+"""Two of them stand side by side on the page."""
+
+LARGE = Size(1200, 560)
+"""A picture of its own."""
+
+
+@dataclass(frozen=True, slots=True)
 class Frame:
     """A chart's two axes, `top` pixels below its upper edge."""
 
     x: Axis
     y: Axis
     top: float
+    size: Size
+
+    @property
+    def right(self) -> float:
+        return self.size.width - RIGHT
+
+    @property
+    def bottom(self) -> float:
+        return self.size.height - BOTTOM
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """In pixels from the upper left."""
-        bottom = HEIGHT - BOTTOM
-        return LEFT + self.x.share(x) * (WIDTH - LEFT - RIGHT), bottom - self.y.share(y) * (bottom - self.top)
+        return LEFT + self.x.share(x) * (self.right - LEFT), self.bottom - self.y.share(y) * (self.bottom - self.top)
 
 
-def line_chart(series: Series, y: Axis | None = None) -> Element:
+def line_chart(series: Series, y: Axis | None = None, size: Size = SMALL) -> Element:
     """The lines of a series, with its bands behind them. `y` where the axis is to be the same in several charts."""
     names = [line.name for line in series.lines]
-    chart, top = _chart(_titled(series.title, series.unit), names, headroom=_headroom(series))
+    chart, top = _chart(_titled(series.title, series.unit), names, size, headroom=_headroom(series))
     y = y or axis_over((value for line in series.lines for value in line.values), series.unit, log=series.log)
     in_seconds = series.x_unit == "s" and not series.x_log
     x = axis_over(series.x, series.x_unit, log=True) if series.x_log else _plain_axis(series)
-    frame = Frame(x, y, top)
+    frame = Frame(x, y, top, size)
     for band in series.bands:
         _band(chart, band, frame)
     _axes(chart, frame, time_marks(x) if in_seconds else x.marks())
@@ -81,17 +105,17 @@ def line_chart(series: Series, y: Axis | None = None) -> Element:
 
 def histogram_chart(histogram: Histogram) -> Element:
     """How many values lie in each bin; both axes are logarithmic, so that one late call in a million is seen."""
-    chart, top = _chart(f"{histogram.title}, count", [group.name for group in histogram.groups])
+    chart, top = _chart(f"{histogram.title}, count", [group.name for group in histogram.groups], SMALL)
     most = max((value or 0 for group in histogram.groups for value in group.values), default=0)
     x = Axis(histogram.edges[0], histogram.edges[-1], histogram.unit, log=True)
-    frame = Frame(x, Axis(0.6, max(1.0, most) * 1.3, "", log=True), top)
+    frame = Frame(x, Axis(0.6, max(1.0, most) * 1.3, "", log=True), top, SMALL)
     _axes(chart, frame, x.marks())
     for number, group in enumerate(histogram.groups):
         _steps(chart, frame, histogram.edges, group, number % COLOURS)
     for number, (low, high) in enumerate(itertools.pairwise(histogram.edges)):
         left, _ = frame.at(low, 1)
         right, _ = frame.at(high, 1)
-        box = {"x": _px(left), "width": _px(right - left), "y": _px(top), "height": _px(HEIGHT - BOTTOM - top)}
+        box = {"x": _px(left), "width": _px(right - left), "y": _px(top), "height": _px(frame.bottom - top)}
         counts = ", ".join(f"{group.name}: {group.values[number] or 0:,}" for group in histogram.groups)
         bin_ = SubElement(chart, "rect", {"class": "bin", **box})
         SubElement(bin_, "title").text = f"{label(low, histogram.unit)} to {label(high, histogram.unit)}: {counts}"
@@ -109,18 +133,23 @@ def svg(chart: Element, *, alone: bool = False) -> str:
     return ElementTree.tostring(chart, encoding="unicode")
 
 
-def _chart(title: str, names: Sequence[str], headroom: int = 0) -> tuple[Element, float]:
+def _chart(title: str, names: Sequence[str], size: Size, headroom: int = 0) -> tuple[Element, float]:
     """A chart with its title and legend, and where the field below them begins."""
     chart = Element(
         "svg",
-        {"xmlns": "http://www.w3.org/2000/svg", "class": "chart", "role": "img", "viewBox": f"0 0 {WIDTH} {HEIGHT}"},
+        {
+            "xmlns": "http://www.w3.org/2000/svg",
+            "class": "chart",
+            "role": "img",
+            "viewBox": f"0 0 {size.width} {size.height}",
+        },
     )
     chart.set("aria-label", title)
     _text(chart, "title", 4, 16, title)
     x, y = 4.0, 34.0
     for number, name in enumerate(names if len(names) > 1 else ()):
         width = 26 + len(name) * _LETTER
-        if x + width > WIDTH and x > 4:
+        if x + width > size.width and x > 4:
             x, y = 4.0, y + _ROW
         box = {"x": _px(x), "y": _px(y - 8), "width": "10", "height": "10", "rx": "2"}
         SubElement(chart, "rect", {"class": f"f{number % COLOURS}", **box})
@@ -151,11 +180,11 @@ def _plain_axis(series: Series) -> Axis:
 def _axes(chart: Element, frame: Frame, marks: Iterable[Mark]) -> None:
     for value, text in _bare(frame.y).marks(7):
         left, y = frame.at(frame.x.low, value)
-        ends = {"x1": _px(left), "x2": _px(WIDTH - RIGHT), "y1": _px(y), "y2": _px(y)}
+        ends = {"x1": _px(left), "x2": _px(frame.right), "y1": _px(y), "y2": _px(y)}
         SubElement(chart, "line", {"class": "rule", **ends})
         _text(chart, "mark", left - 6, y + 4, text, anchor="end")
     left, bottom = frame.at(frame.x.low, frame.y.low)
-    ends = {"x1": _px(left), "x2": _px(WIDTH - RIGHT), "y1": _px(bottom), "y2": _px(bottom)}
+    ends = {"x1": _px(left), "x2": _px(frame.right), "y1": _px(bottom), "y2": _px(bottom)}
     SubElement(chart, "line", {"class": "rule", **ends})
     for value, text in marks:
         x, bottom = frame.at(value, frame.y.low)
