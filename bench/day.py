@@ -23,7 +23,9 @@ from tocsin.common.time.schedule import next_slot
 SHORT_PATIENCE = 0.2
 """Of the short forms: slow endpoints, timeouts and back-off take a fifth of their time."""
 
-SHORTER = " In the short form slow endpoints and timeouts take a fifth of their time: fewer calls are in flight at once."
+SHORTER = (
+    " In the short form slow endpoints and timeouts take a fifth of their time: fewer calls are in flight at once."
+)
 
 END_SECONDS = 30.0
 """How much longer than its calls may take a run may take to end; what has not ended then is lost."""

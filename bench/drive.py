@@ -1,10 +1,11 @@
 """Driving one load through the running product, and judging it."""
 
 import random
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from uuid import UUID
 
 from bench.endpoint import Endpoint
@@ -12,6 +13,7 @@ from bench.environment import environment
 from bench.frame import Options, Screen
 from bench.ledger import Judgement, judge
 from bench.load import is_over, make_load, recorded, seed, seed_tenants
+from bench.network import Reach
 from bench.report import Environment, Figure
 from bench.runtimes import chosen
 from bench.system import (
@@ -80,10 +82,10 @@ class Rig:
         load = make_load(f"load {self.loads}", self.ids, self.tenants, rate, first, seconds, self.endpoint.url)
         await seed(self.connection, self.ids, load)
         text = f"{rate:,} runs/s for {seconds} s"
-        await self.screen.wait(f"{text}: seeded", await self._until(load.first))
+        await self.screen.wait(f"{text}: seeded", await self.until(load.first))
         self.processor.since()
         before = await self._database_counts()
-        await self.screen.wait(text, await self._until(load.end))
+        await self.screen.wait(text, await self.until(load.end))
         after, processor = await self._database_counts(), self.processor.since()
         await self.screen.wait(f"{text}: the last to end", DRAIN_SECONDS, lambda: is_over(self.connection))
         arrivals = await self.endpoint.take()
@@ -100,7 +102,7 @@ class Rig:
             elapsed=after[2] - before[2],
         )
 
-    async def _until(self, instant: datetime) -> float:
+    async def until(self, instant: datetime) -> float:
         now: datetime = await self.connection.fetchval("select clock_timestamp()")
         return max(0.0, (instant - now).total_seconds())
 
@@ -114,17 +116,28 @@ class Rig:
 
 
 @asynccontextmanager
-async def rig(options: Options, screen: Screen, tenants: int) -> AsyncIterator[Rig]:
-    """Starts everything, with `tenants` tenants, and ends it afterwards."""
+async def rig(
+    options: Options,
+    screen: Screen,
+    tenants: int,
+    *,
+    reach: Reach | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+) -> AsyncIterator[Rig]:
+    """Starts everything, with `tenants` tenants, and ends it afterwards.
+
+    Executors reach the database by `reach`, or as `options.network` says. `settings` are environment variables of
+    theirs.
+    """
     ids = Ids(SystemClock(), random.Random(options.seed))
     async with work_folder(options.work_dir) as folder, server(folder) as postgres, Endpoint(folder) as endpoint:
         dsn = postgres.dsn
-        executors = chosen(options, folder)
+        executors = chosen(options, folder, settings)
         what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         async with opened(dsn) as store, connected(dsn) as connection:
             await prepare(dsn, store)
             made = await seed_tenants(store, ids, tenants)
-            where = await environment(connection, folder, runtime=what)
+            where = {**await environment(connection, folder, runtime=what), "settings": dict(settings)}
             screen.say(f"starting {what}")
             async with running(executors, dsn, options.executors, connection):
                 assert postgres.pid is not None

@@ -2,7 +2,18 @@
 
 from datetime import timedelta
 
-from bench.day import SHORTER, Lived, by_priority, delay_figures_of, faults, live, next_window, town_figures, town_of, town_rig
+from bench.day import (
+    SHORTER,
+    Lived,
+    by_priority,
+    delay_figures_of,
+    faults,
+    live,
+    next_window,
+    town_figures,
+    town_of,
+    town_rig,
+)
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import percentile
 from bench.report import Environment, Report, at_most
