@@ -2,10 +2,11 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
@@ -195,11 +196,18 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    options: Options, screen: Screen, tenants: int, *, reach: Reach | None = None, part: str = ""
+    options: Options,
+    screen: Screen,
+    tenants: int,
+    *,
+    reach: Reach | None = None,
+    settings: Mapping[str, str] = MappingProxyType({}),
+    part: str = "",
 ) -> AsyncIterator[Rig]:
     """Starts everything, with `tenants` tenants, and ends it afterwards.
 
-    Executors reach the database by `reach`, or as `options.network` says. `part` names these rows in the series.
+    Executors reach the database by `reach`, or as `options.network` says. `settings` are environment variables of
+    theirs. `part` names these rows in the series.
     """
     ids = Ids(SystemClock(), random.Random(options.seed))
     async with (
@@ -211,7 +219,7 @@ async def rig(
         opened(postgres.dsn) as store,
         connected(postgres.dsn) as connection,
     ):
-        executors = chosen(options, folder)
+        executors = chosen(options, folder, settings)
         what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         await prepare(postgres.dsn, store)
         made = await seed_tenants(store, ids, tenants)
@@ -219,6 +227,7 @@ async def rig(
             **await environment(connection, folder, runtime=what),
             "network": reached.text,
             "quotas": limits.text,
+            "settings": dict(settings),
         }
         screen.say(f"starting {what}")
         async with running(executors, reached.dsn, options.executors, connection):
