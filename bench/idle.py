@@ -72,7 +72,7 @@ class IdleDatabase:
         self.asked += count
         self.begun += len(begun)
         now = datetime.now(UTC)
-        await self.store.runs.complete(self.lease_id, [_completion(run, now) for run in begun])
+        await self.store.runs.complete(self.lease_id, [completion(run, now) for run in begun])
         self.rows.extend(_planted(item.row, item.plants[0]) for items in halves for item in items)
         return seconds
 
@@ -98,7 +98,8 @@ def _planted(row: Pending, plant: Plant) -> Pending:
     )
 
 
-def _completion(run: Begun, now: datetime) -> Completion:
+def completion(run: Begun, now: datetime) -> Completion:
+    """The run's end in success."""
     return Completion(
         run_id=run.run_id,
         fence=run.fence,
