@@ -208,7 +208,9 @@ def report(free: Seconds, held: Seconds, compared: int, lost: int, where: Enviro
         test="completion",
         environment=where,
         targets=[
-            at_least(f"rows a second in batches of {compared}, times those one at a time", BATCH_GAIN, gain(free, compared)),
+            at_least(
+                f"rows a second in batches of {compared}, times those one at a time", BATCH_GAIN, gain(free, compared)
+            ),
             at_most("time under an old transaction, times that without", HELD_RATIO, worst_ratio(free, held)),
             exactly("completions asked for and not applied", 0, lost),
         ],
