@@ -36,7 +36,7 @@ CAP = 5
 PICKS, SHORT_PICKS = 30, 10
 WARM_UP = 2
 GROWTH = 1.5
-ADVANTAGE = 10.0
+ADVANTAGE = 2.0
 UNFAIR = 2.0
 """Times its part by number, what the tenant with the backlog may have of the picks."""
 
