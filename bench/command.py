@@ -7,12 +7,13 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p1, p2
+from bench import begin, completion, create, drill, fairness, heads, p1, p2, retention, scale
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (p1, p2, create, begin, heads, completion, retention, fairness, scale, drill)
 }
 
 
@@ -22,7 +23,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():
-            console.print(f"{measurement.name:6} {measurement.summary}", highlight=False)
+            console.print(f"{measurement.name:10} {measurement.summary}", highlight=False)
         return 0
     names = list(MEASUREMENTS) if parsed.test == "all" else [parsed.test]
     options = Options(
