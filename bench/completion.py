@@ -167,7 +167,7 @@ async def in_turn(
 async def run(options: Options, screen: Screen) -> Report:
     ids = Ids(SystemClock(), random.Random(options.seed))
     batches = [options.amount(batch) for batch in BATCHES]
-    rounds = SHORT_ROUNDS if options.short else ROUNDS
+    rounds = options.amount(SHORT_ROUNDS if options.short else ROUNDS, 3)
     collect_garbage_rarely()  # as an executor does
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(work_folder(options.work_dir))

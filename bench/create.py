@@ -19,7 +19,7 @@ import aiohttp
 
 from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
-from bench.idle import reached
+from bench.idle import new_database, reached
 from bench.ledger import percentile
 from bench.report import Environment, Figure, Report, at_least, exactly
 from bench.runtimes import free_port
@@ -169,14 +169,15 @@ async def run(options: Options, screen: Screen) -> Report:
     clock = SystemClock()
     ids = Ids(clock, random.Random(options.seed))
     seconds = max(LEAST_SECONDS, (SHORT_SECONDS if options.short else SECONDS) * min(1.0, options.scale))
-    repeats = SHORT_REPEATS if options.short else REPEATS
+    repeats = options.amount(SHORT_REPEATS if options.short else REPEATS)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(work_folder(options.work_dir))
         postgres = await stack.enter_async_context(server(folder))
-        dsn, network = await stack.enter_async_context(reached(postgres.dsn, options.network))
+        near = await stack.enter_async_context(new_database(postgres.dsn, "create"))
+        dsn, network = await stack.enter_async_context(reached(near, options.network))
         store = await stack.enter_async_context(opened(dsn))
-        connection = await stack.enter_async_context(connected(postgres.dsn))
-        await prepare(postgres.dsn, store)
+        connection = await stack.enter_async_context(connected(near))
+        await prepare(near, store)
         tenant, _ = await make_tenant(store, clock, "bench")
         _, key = await make_key(store, clock, tenant.id, "bench")
         where = await environment(connection, folder, runtime=f"one API process and its client; database {network}")

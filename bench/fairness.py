@@ -159,7 +159,7 @@ async def run(options: Options, screen: Screen) -> Report:
     tenants = [ids.new() for _ in range(options.amount(TENANTS, 10))]
     crowded = ids.new()
     count = options.amount(PICK, 5)
-    rounds = SHORT_PICKS if options.short else PICKS
+    rounds = options.amount(SHORT_PICKS if options.short else PICKS, 3)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(work_folder(options.work_dir))
         postgres = await stack.enter_async_context(server(folder))

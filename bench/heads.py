@@ -151,7 +151,7 @@ async def under_old_transactions(
 
 async def run(options: Options, screen: Screen) -> Report:
     ids = Ids(SystemClock(), random.Random(options.seed))
-    pairs = SHORT_PAIRS if options.short else PAIRS
+    pairs = options.amount(SHORT_PAIRS if options.short else PAIRS, 3)
     queues = [options.amount(count, 2) for count in QUEUES]
     sizes = [options.amount(size, 0) for size in BACKLOGS]
     tenants = [ids.new() for _ in range(max(queues) - 1)]
@@ -171,7 +171,7 @@ async def run(options: Options, screen: Screen) -> Report:
         free, right = await reads(backlogs, queues, START, pairs)
         deep = [(await backlogs[sizes[1]].read_deep(), await backlogs[sizes[-1]].read_deep()) for _ in range(pairs)]
         screen.say("the same with an old transaction open and the due rows replaced again and again")
-        churns = SHORT_CHURNS if options.short else CHURNS
+        churns = options.amount(SHORT_CHURNS if options.short else CHURNS, 3)
         held, also_right = await under_old_transactions(backlogs, queues, churns, pairs)
     return report(free | held, deep, right | also_right, where)
 

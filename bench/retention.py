@@ -173,7 +173,7 @@ async def aging_of(running: RunningDatabase, connection: Connection) -> Aging:
 async def run(options: Options, screen: Screen) -> Report:
     ids = Ids(SystemClock(), random.Random(options.seed))
     rows = options.amount(SHORT_ROWS if options.short else ROWS)
-    repeats = SHORT_REPEATS if options.short else REPEATS
+    repeats = options.amount(SHORT_REPEATS if options.short else REPEATS)
     async with AsyncExitStack() as stack:
         folder = await stack.enter_async_context(work_folder(options.work_dir))
         postgres = await stack.enter_async_context(server(folder))
