@@ -8,19 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6
 from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
+from bench.measurements import MEASUREMENTS
 from bench.quotas import beside
 from bench.reading import READERS, read
 from bench.repeated import repeated
 from bench.report import Report
-
-MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p3, p3b, p4, p5, p6, begin, heads, drill)
-}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -34,7 +30,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():
-            console.print(f"{measurement.name:6} {measurement.summary}", highlight=False)
+            console.print(f"{measurement.name:10} {measurement.summary}", highlight=False)
         return 0
     if parsed.test in READERS:
         return read(parsed.test, parsed.folders, parsed.ratio, list(MEASUREMENTS), console)

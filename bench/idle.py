@@ -3,13 +3,15 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from bench.frame import Network
+from bench.network import AZ, distant
 from bench.system import Connection, connected, opened, prepare
 from tocsin.common.ids import Ids
 from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
@@ -72,7 +74,7 @@ class IdleDatabase:
         self.asked += count
         self.begun += len(begun)
         now = datetime.now(UTC)
-        await self.store.runs.complete(self.lease_id, [_completion(run, now) for run in begun])
+        await self.store.runs.complete(self.lease_id, [completion(run, now) for run in begun])
         self.rows.extend(_planted(item.row, item.plants[0]) for items in halves for item in items)
         return seconds
 
@@ -98,7 +100,8 @@ def _planted(row: Pending, plant: Plant) -> Pending:
     )
 
 
-def _completion(run: Begun, now: datetime) -> Completion:
+def completion(run: Begun, now: datetime) -> Completion:
+    """The run's end in success."""
     return Completion(
         run_id=run.run_id,
         fence=run.fence,
@@ -119,6 +122,16 @@ def _completion(run: Begun, now: datetime) -> Completion:
 
 
 @asynccontextmanager
+async def reached(dsn: str, network: Network) -> AsyncIterator[tuple[str, str]]:
+    """The database as far away as was asked for: its URL, and how far that is, for a person."""
+    if network == "direct":
+        yield dsn, "direct"
+        return
+    async with distant(dsn, AZ) as (far, _, calibration):
+        yield far, str(calibration)
+
+
+@asynccontextmanager
 async def new_database(server_dsn: str, name: str) -> AsyncIterator[str]:
     """A database of its own on the server; dropped afterwards."""
     async with connected(server_dsn) as connection:
@@ -130,9 +143,28 @@ async def new_database(server_dsn: str, name: str) -> AsyncIterator[str]:
             await connection.execute(f'drop database "{name}" with (force)')
 
 
+async def seed_idle(connection: Connection, tenants: Sequence[UUID], tasks: int) -> None:
+    """Puts `tasks` tasks into a database without any, spread over these tenants; their first slots are 1 to 31 days
+    away. Vacuumed."""
+    anchor = datetime.now(UTC).replace(microsecond=0)
+    plan = PlanSpec(schedule=EverySchedule(every_seconds=int(_PERIOD.total_seconds()), anchor=anchor))
+    call = CallSpec(url="http://127.0.0.1:1/")
+    await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), tasks)
+    await connection.execute(_NEXT_ROWS)
+    await connection.execute("vacuum analyze tasks, pending")
+
+
+async def beginning(dsn: str, connection: Connection, store: PostgresStore, ids: Ids, sample: int) -> IdleDatabase:
+    """Begins of `sample` of the idle tasks (or all, if there are fewer), under a lease of no executor's cell."""
+    rows = deque(pending_of(row) for row in await connection.fetch(_SAMPLE, sample))
+    lease_id = ids.new()
+    await store.leases.register(lease_id, "bench", 0, Process("bench", "", "", 0, 0.0), "", _TTL)
+    return IdleDatabase(dsn, connection, store, lease_id, ids, rows)
+
+
 @asynccontextmanager
 async def idle_database(server_dsn: str, ids: Ids, tasks: int, sample: int) -> AsyncIterator[IdleDatabase]:
-    """A database with `tasks` idle tasks, vacuumed, of which `sample` (or all, if there are fewer) will be begun."""
+    """A database with `tasks` idle tasks, of which `sample` will be begun."""
     async with (
         new_database(server_dsn, f"idle_{tasks}_{sample}") as dsn,
         opened(dsn) as store,
@@ -142,13 +174,5 @@ async def idle_database(server_dsn: str, ids: Ids, tasks: int, sample: int) -> A
         tenants = [ids.new() for _ in range(_TENANTS)]
         for tenant_id in tenants:
             await store.tenants.insert(Tenant(tenant_id, str(tenant_id), 0, 1.0, 1000, None), [])
-        anchor = datetime.now(UTC).replace(microsecond=0)
-        plan = PlanSpec(schedule=EverySchedule(every_seconds=int(_PERIOD.total_seconds()), anchor=anchor))
-        call = CallSpec(url="http://127.0.0.1:1/")
-        await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), tasks)
-        await connection.execute(_NEXT_ROWS)
-        await connection.execute("vacuum analyze tasks, pending")
-        rows = deque(pending_of(row) for row in await connection.fetch(_SAMPLE, sample))
-        lease_id = ids.new()
-        await store.leases.register(lease_id, "shared", 0, Process("bench", "", "", 0, 0.0), "", _TTL)
-        yield IdleDatabase(dsn, connection, store, lease_id, ids, rows)
+        await seed_idle(connection, tenants, tasks)
+        yield await beginning(dsn, connection, store, ids, sample)

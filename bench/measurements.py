@@ -1,0 +1,29 @@
+"""Every measurement, in the order in which `all` runs them."""
+
+from bench import (
+    begin,
+    completion,
+    create,
+    drill,
+    fairness,
+    heads,
+    p0,
+    p1,
+    p2,
+    p3,
+    p3b,
+    p4,
+    p5,
+    p6,
+    retention,
+    scale,
+)
+from bench.frame import Measurement
+
+MEASUREMENTS: dict[str, Measurement] = {
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (
+        *(p0, p1, p2, p3, p3b, p4, p5, p6),
+        *(create, begin, heads, completion, retention, fairness, scale, drill),
+    )
+}
