@@ -4,9 +4,10 @@ import pytest
 
 from endpoints import TransportFactory
 from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from tocsin.executor.transport.lean import LeanTransport
 from transport_suite import CHECKS
 
-TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
+TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport, "lean": LeanTransport}
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -29,15 +29,10 @@ from tocsin.common.store.rows import Outcome
 from tocsin.common.target import DEFAULT_PORTS, Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
+from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context, in_order_of_trial
 from tocsin.executor.transport.failures import lost, refused
 from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Gate, OutgoingRequest, Response
 from tocsin.executor.transport.wire import serialize
-
-KEEPALIVE_SECONDS = 75.0
-"""Longer than a minute, so that a task that runs every minute finds its connection open."""
-
-MAX_ADDRESSES = 4
-"""How many addresses of a name one call tries; each but the last gets its part of the time left."""
 
 
 class _StaleConnectionError(Exception):
@@ -129,17 +124,7 @@ class AiohttpTransport:
         return await self._try(call, addresses[-1], None)
 
     def _pick(self, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        """Some of a name's addresses, in order of trial: IPv4 first, each family from a random one on."""
-        if len(addresses) == 1:
-            return addresses
-        picked: list[str] = []
-        for family in (
-            [address for address in addresses if ":" not in address],
-            [address for address in addresses if ":" in address],
-        ):
-            first = self._rng.randrange(len(family)) if family else 0
-            picked += family[first:] + family[:first]
-        return tuple(picked[:MAX_ADDRESSES])
+        return in_order_of_trial(addresses, self._rng)
 
     async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
         """One exchange with one address; `connect` limits the time for a connection, in seconds."""
@@ -252,13 +237,6 @@ class AiohttpTransport:
             if len(body) > self.max_body_bytes:
                 return body[: self.max_body_bytes], True
         return body, False
-
-
-def default_ssl_context() -> ssl.SSLContext:
-    """Certificates and names verified against the system's authorities; HTTP/1.1 only."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
 
 
 def _share(limit: asyncio.Timeout, parts: int) -> float | None:
