@@ -21,8 +21,8 @@ from tocsin.executor.transport.lean_protocol import Connection
 from tocsin.executor.transport.port import Failure, Gate, OutgoingRequest, Response
 from tocsin.executor.transport.wire import serialize
 
-OPEN_LIMIT = 20_000
-"""Connections of one process where nobody says how many files it may open."""
+OPEN_LIMIT = 10_000
+"""Connections at once where nobody says how many files the process may open."""
 
 
 class _Call:

@@ -66,6 +66,8 @@ class Pool:
     """At most `open_limit` connections, idle ones and openings included: before one more is opened, that which has been
     idle for longest is closed. Where none is idle, the opening waits until one is, or is closed."""
 
+    connection = Connection
+
     def __init__(self, clock: Clock, context: ssl.SSLContext, open_limit: int) -> None:
         self._clock = clock
         self._context = context
@@ -227,7 +229,7 @@ class Pool:
     async def _open(self, opening: Opening) -> None:
         place = opening.place
         key = place.key
-        connection = Connection(self._loop, self, place)
+        connection = self.connection(self._loop, self, place)
         tls = key.scheme == "https"
         limit = asyncio.timeout(OPENING_SECONDS)
         try:
