@@ -22,7 +22,7 @@ class _OnConnections(LeanTransport):
         self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
     ) -> None:
         super().__init__(guard, clock, rng, ssl_context)
-        self._pool.connection = self.connection  # type: ignore[misc]
+        self._pool.connection = self.connection
 
     async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
         return await super().call(request._replace(deadline=min(request.deadline, 0.5)), gate)  # nobody waits for long
