@@ -14,6 +14,9 @@ import checks_faults
 import checks_gate
 import checks_tls
 from endpoints import TransportFactory
+from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+
+TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
 
 Check = Callable[[TransportFactory], Awaitable[None]]
 

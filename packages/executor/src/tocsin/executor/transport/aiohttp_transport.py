@@ -221,6 +221,8 @@ class AiohttpTransport:
                 raise aiohttp.ClientConnectionResetError("closed before the request was sent")
             poll = self._polls[protocol] = select.poll()
             poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+            if protocol.closed is not None:
+                protocol.closed.add_done_callback(_seen)
         elif protocol.should_close or transport is None or transport.is_closing() or poll.poll(0):
             raise _StaleConnectionError
 
@@ -240,9 +242,7 @@ class AiohttpTransport:
         """A body that is not whole yet ends with its connection: a parser that finds the framing broken closes that,
         as does the connector when it is closed, but neither wakes who waits for more of the body."""
 
-        def end(lost: "asyncio.Future[None] | None") -> None:
-            if lost is not None and not lost.cancelled():
-                lost.exception()  # a reset; it is told by the body
+        def end(_: "asyncio.Future[None] | None") -> None:
             if not content.is_eof() and content.exception() is None:
                 content.set_exception(aiohttp.ClientPayloadError())
 
@@ -276,6 +276,12 @@ class AiohttpTransport:
 def _ends_with_connection(head: RawResponseMessage, content: aiohttp.StreamReader) -> bool:
     """Whether only the connection's end says where the body ends."""
     return content is not EMPTY_PAYLOAD and not head.chunked and CONTENT_LENGTH not in head.headers
+
+
+def _seen(closed: "asyncio.Future[None]") -> None:
+    """A reset is told by the answer, that of an idle connection by nobody: it is not to be reported as forgotten."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def default_ssl_context() -> ssl.SSLContext:
