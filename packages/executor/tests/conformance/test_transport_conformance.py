@@ -2,12 +2,7 @@
 
 import pytest
 
-from endpoints import TransportFactory
-from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
-from tocsin.executor.transport.lean import LeanTransport
-from transport_suite import CHECKS
-
-TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport, "lean": LeanTransport}
+from transport_suite import CHECKS, TRANSPORTS
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -7,7 +7,8 @@ connector, writes one request on it, in one write and in the same step as the ga
 one answer. That is also half of the session's time for a call.
 
 Parts of `aiohttp` in use that its documentation does not promise, each held by the conformance suite:
-`ResponseHandler`, which parses what a connection receives, and a request as what a connection is asked for.
+`ResponseHandler`, which parses what a connection receives and keeps how it ended, and a request as what a
+connection is asked for.
 """
 
 import asyncio
@@ -21,7 +22,9 @@ from weakref import WeakKeyDictionary
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
+from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from tocsin.common.clock import Clock
@@ -31,7 +34,14 @@ from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
 from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context, in_order_of_trial
 from tocsin.executor.transport.failures import lost, refused
-from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Gate, OutgoingRequest, Response
+from tocsin.executor.transport.port import (
+    MAX_BODY_BYTES,
+    MAX_INTERIM_ANSWERS,
+    Failure,
+    Gate,
+    OutgoingRequest,
+    Response,
+)
 from tocsin.executor.transport.wire import serialize
 
 
@@ -76,6 +86,7 @@ class AiohttpTransport:
     """
 
     max_body_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_interim_answers: ClassVar[int] = MAX_INTERIM_ANSWERS
 
     def __init__(
         self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
@@ -154,6 +165,8 @@ class AiohttpTransport:
         head, content = await self._answer(protocol)
         call.status, call.phase = head.code, "reading the answer"
         body, truncated = await self._body(protocol, content)
+        if not truncated and _ends_with_connection(head, content) and not self._ended_well(protocol):
+            raise aiohttp.ClientPayloadError
         if truncated or call.unshared:
             call.abort()
         else:
@@ -193,15 +206,18 @@ class AiohttpTransport:
                 raise aiohttp.ClientConnectionResetError("closed before the request was sent")
             poll = self._polls[protocol] = select.poll()
             poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+            if protocol.closed is not None:
+                protocol.closed.add_done_callback(_seen)
         elif protocol.should_close or transport is None or transport.is_closing() or poll.poll(0):
             raise _StaleConnectionError
 
     async def _answer(self, protocol: ResponseHandler) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
         """The answer's head, and its body to come. Interim answers are passed over (RFC 9110, section 15.2)."""
-        while True:
+        for _ in range(self.max_interim_answers + 1):
             head, content = await protocol.read()
             if not 100 <= head.code <= 199 or head.code == 101:
                 return head, content
+        raise HttpProcessingError(message=f"more than {self.max_interim_answers} interim answers")
 
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
@@ -211,9 +227,7 @@ class AiohttpTransport:
         """A body that is not whole yet ends with its connection: a parser that finds the framing broken closes that,
         as does the connector when it is closed, but neither wakes who waits for more of the body."""
 
-        def end(lost: "asyncio.Future[None] | None") -> None:
-            if lost is not None and not lost.cancelled():
-                lost.exception()  # a reset; it is told by the body
+        def end(_: "asyncio.Future[None] | None") -> None:
             if not content.is_eof() and content.exception() is None:
                 content.set_exception(aiohttp.ClientPayloadError())
 
@@ -237,6 +251,22 @@ class AiohttpTransport:
             if len(body) > self.max_body_bytes:
                 return body[: self.max_body_bytes], True
         return body, False
+
+    def _ended_well(self, protocol: ResponseHandler) -> bool:
+        """Whether the endpoint ended the connection, by FIN: not a reset, and not this side. The library takes any end
+        of a connection for the end of such a body."""
+        return isinstance(protocol.exception(), aiohttp.ServerDisconnectedError) and not self._connector.closed
+
+
+def _ends_with_connection(head: RawResponseMessage, content: aiohttp.StreamReader) -> bool:
+    """Whether only the connection's end says where the body ends."""
+    return content is not EMPTY_PAYLOAD and not head.chunked and CONTENT_LENGTH not in head.headers
+
+
+def _seen(closed: "asyncio.Future[None]") -> None:
+    """A reset is told by the answer, that of an idle connection by nobody: it is not to be reported as forgotten."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _share(limit: asyncio.Timeout, parts: int) -> float | None:

@@ -13,7 +13,7 @@ import httptools
 
 from tocsin.common.store.rows import Outcome
 from tocsin.executor.transport import texts
-from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Headers, Response
+from tocsin.executor.transport.port import MAX_BODY_BYTES, MAX_INTERIM_ANSWERS, Failure, Headers, Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
 """Of one answer, with all interim ones before it."""
@@ -23,9 +23,6 @@ MAX_HEADERS: Final = 256
 MAX_ANSWER_BYTES: Final = 256 * 1024
 """Of all that one answer may take on the wire until its body is whole or cut: a body of `MAX_BODY_BYTES` in chunks of a
 byte each fits, an endless chunk extension or trailer does not."""
-
-MAX_INTERIM: Final = 32
-"""Interim answers (1xx) before the one that counts."""
 
 _SWITCHING_PROTOCOLS = 101
 _Field = tuple[bytes, bytes]
@@ -55,6 +52,7 @@ class Connection(asyncio.Protocol):
     )  # fmt: skip
 
     max_body_bytes = MAX_BODY_BYTES
+    max_interim_answers = MAX_INTERIM_ANSWERS
 
     def __init__(self, loop: asyncio.AbstractEventLoop, keeper: Keeper, place: object) -> None:
         self._loop = loop
@@ -164,8 +162,8 @@ class Connection(asyncio.Protocol):
         if 100 <= status <= 199 and status != _SWITCHING_PROTOCOLS:
             self._interim += 1
             self._fields.clear()
-            if self._interim > MAX_INTERIM:
-                self._wrong = texts.not_http("too many interim answers")
+            if self._interim > self.max_interim_answers:
+                self._wrong = texts.not_http(f"more than {self.max_interim_answers} interim answers")
             return
         self.status = status
         if status < 200:

@@ -10,6 +10,9 @@ Promises, held for each transport by `tests/conformance/transport_suite.py`:
 - An answer counts once its head and its body, or the first `MAX_BODY_BYTES` of it, have arrived.
   An answer cut off before is a `Failure`, whatever its status line said: a task is called at least
   once and carries an idempotency key, so calling again is safe, and taking a crash for a success is not.
+  A body with neither length nor chunks is whole where its connection ends by FIN, and cut off where
+  it ends otherwise (RFC 9112, sections 6.3 and 8).
+- More than `MAX_INTERIM_ANSWERS` interim answers (1xx) before the answer are no HTTP.
 - A call that is cancelled leaves no socket open.
 """
 
@@ -22,6 +25,9 @@ from tocsin.common.target import Target
 
 MAX_BODY_BYTES: Final = 16 * 1024
 """How much of an answer's body is read and kept; a connection with more on it is closed."""
+
+MAX_INTERIM_ANSWERS: Final = 32
+"""How many interim answers (RFC 9110, section 15.2) one call passes over."""
 
 Headers = tuple[tuple[str, str], ...]
 """Header fields in their order on the wire; a name may stand more than once."""
