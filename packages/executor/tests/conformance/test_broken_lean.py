@@ -10,6 +10,8 @@ from transport_suite import CHECKS
 
 CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.Resends, "b59_nothing_is_sent_again_on_a_reused_connection"),
+    (broken.CallsEveryEndStale, "a_reused_connection_that_ends_unheard_is_told"),
+    (broken.IgnoresFresh, "a_fresh_request_gets_a_connection_of_its_own"),
     (broken.HasNoDeadline, "the_deadline_covers_the_name"),
     (broken.HasNoDeadline, "b61_a_stalled_handshake_ends_at_the_deadline"),
     (broken.ForgetsItsSockets, "b60_a_cancelled_call_leaves_no_socket"),

@@ -3,8 +3,10 @@
 import asyncio
 import random
 import ssl
+from dataclasses import replace
 
 from tocsin.common.clock import Clock
+from tocsin.common.store.rows import Outcome
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard
 from tocsin.executor.transport.lean import LeanTransport, _Call
@@ -38,6 +40,21 @@ class Resends(LeanTransport):
             (address,) = await self._guard.addresses(call.request.target)
             return await self._try(call, address, None)
         return result
+
+
+class CallsEveryEndStale(LeanTransport):
+    """Does not look whether the connection was new, or whether something came."""
+
+    async def _exchange(self, call: _Call, connection: Connection) -> Response | Failure:
+        result = await super()._exchange(call, connection)
+        if isinstance(result, Failure) and result.outcome is Outcome.CONNECTION_LOST:
+            return replace(result, reused=True)
+        return result
+
+
+class IgnoresFresh(LeanTransport):
+    async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
+        return await super().call(request._replace(fresh=False), gate)
 
 
 class HasNoDeadline(LeanTransport):

@@ -17,10 +17,11 @@ import select
 import ssl
 from functools import lru_cache
 from typing import ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.http import HttpProcessingError, RawResponseMessage
@@ -52,7 +53,7 @@ class _StaleConnectionError(Exception):
 class _Call:
     """What is known of one call while it runs."""
 
-    __slots__ = ("connection", "gate", "phase", "request", "started", "status", "unshared")
+    __slots__ = ("connection", "gate", "phase", "request", "reused", "started", "status", "unshared")
 
     def __init__(self, request: OutgoingRequest, gate: Gate) -> None:
         self.request = request
@@ -61,7 +62,8 @@ class _Call:
         self.started: float | None = None
         self.status: int | None = None
         self.connection: Connection | None = None
-        self.unshared = False  # the connection must not go back to the pool
+        self.unshared = request.fresh  # the connection must not go back to the pool
+        self.reused = False  # it comes out of the pool
 
     def release(self) -> None:
         """Gives the connection back to the pool, which closes it if it is not fit to be used again."""
@@ -95,6 +97,7 @@ class AiohttpTransport:
         self._clock = clock
         self._rng = rng
         self._polls: WeakKeyDictionary[ResponseHandler, select.poll] = WeakKeyDictionary()
+        self._heard: WeakSet[ResponseHandler] = WeakSet()  # those that sent an interim answer
         self._connector = self._open(ssl_context or default_ssl_context())
         self._peer = lru_cache(maxsize=8_192)(_peer)
 
@@ -145,17 +148,18 @@ class AiohttpTransport:
             except _StaleConnectionError:
                 call.abort()  # one less in the pool each time
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+                stale = self._stale(call, error)
                 call.abort()
                 if call.started is None:
                     return refused(error, address, call.request.target)
-                return lost(error, call.started, call.status)
+                return lost(error, call.started, call.status, reused=stale)
             except BaseException:
                 call.abort()
                 raise
 
     async def _exchange(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
         target = call.request.target
-        peer = self._peer(target.scheme, address, target.port, self._name(target))
+        peer = self._peer(target.scheme, address, target.port, self._name(target), call.request.fresh)
         call.connection = await self._connector.connect(peer, [], _timeout(connect))
         protocol = call.connection.protocol
         assert protocol is not None
@@ -184,6 +188,7 @@ class AiohttpTransport:
         """Writes the request, once, in the step in which the gate was checked."""
         transport = protocol.transport
         await call.gate.ready()
+        call.reused = protocol in self._polls
         self._refuse_dead(protocol, transport)
         assert transport is not None
         wire = serialize(call.request)
@@ -217,7 +222,17 @@ class AiohttpTransport:
             head, content = await protocol.read()
             if not 100 <= head.code <= 199 or head.code == 101:
                 return head, content
+            self._heard.add(protocol)
         raise HttpProcessingError(message=f"more than {self.max_interim_answers} interim answers")
+
+    def _stale(self, call: _Call, error: Exception) -> bool:
+        """Whether a connection out of the pool ended without a byte of an answer, as far as the library tells: with one
+        that is cut off in its head the disconnection carries what there is of it."""
+        if not call.reused or call.status is not None or call.connection is None:
+            return False
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            return isinstance(error.message, str) and call.connection.protocol not in self._heard
+        return isinstance(error, OSError) and call.connection.protocol not in self._heard
 
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
@@ -282,9 +297,18 @@ def _timeout(connect: float | None) -> aiohttp.ClientTimeout:
 _NO_LIMIT = aiohttp.ClientTimeout()
 
 
-def _peer(scheme: str, address: str, port: int, name: str | None) -> aiohttp.ClientRequest:
+class _Fresh(aiohttp.ClientRequest):
+    """Finds nothing in the pool, for nothing is put there under its key: its connections are not shared."""
+
+    @property
+    def connection_key(self) -> ConnectionKey:
+        return super().connection_key._replace(proxy_headers_hash=1)
+
+
+def _peer(scheme: str, address: str, port: int, name: str | None, fresh: bool) -> aiohttp.ClientRequest:
     """What the connector is asked for: it reads nothing of a request but where it goes, and under which name."""
     host = f"[{address}]" if ":" in address else address
     default = "" if port == DEFAULT_PORTS[scheme] else f":{port}"
     url = URL(f"{scheme}://{host}{default}/", encoded=True)
-    return aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), server_hostname=name)
+    kind = _Fresh if fresh else aiohttp.ClientRequest
+    return kind("GET", url, loop=asyncio.get_running_loop(), server_hostname=name)

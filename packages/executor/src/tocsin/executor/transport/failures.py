@@ -24,15 +24,15 @@ def refused(error: Exception, address: str, target: Target) -> Failure:
     return texts.no_connection(_cause(error), address, target)
 
 
-def lost(error: Exception, started: float, status: int | None) -> Failure:
+def lost(error: Exception, started: float, status: int | None, *, reused: bool = False) -> Failure:
     """The failure of a call whose request was sent."""
     if isinstance(error, HttpProcessingError):
         return Failure(Outcome.PROTOCOL_ERROR, texts.not_http(error.message), started, status)
     if isinstance(error, aiohttp.ClientPayloadError):
         return Failure(Outcome.CONNECTION_LOST, texts.CUT_OFF, started, status)
     if isinstance(error, aiohttp.ServerDisconnectedError):
-        return Failure(Outcome.CONNECTION_LOST, texts.CLOSED, started, status)
-    return Failure(Outcome.CONNECTION_LOST, texts.connection_lost(_cause(error)), started, status)
+        return Failure(Outcome.CONNECTION_LOST, texts.CLOSED, started, status, reused)
+    return Failure(Outcome.CONNECTION_LOST, texts.connection_lost(_cause(error)), started, status, reused)
 
 
 def _ended_in_handshake(error: Exception) -> bool:
