@@ -5,11 +5,15 @@ once, begun a little apart, and the places that want connections take turns.
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from tocsin.common.clock import Clock
+
+SLOW_SECONDS: Final = 0.1
+"""An opening that takes longer waits for its endpoint, and costs nothing while it does: it no longer counts, or a few
+dead endpoints would stop all others."""
 
 
 class _HasPlace(Protocol):
@@ -21,8 +25,8 @@ T = TypeVar("T", bound=_HasPlace)
 
 
 class Lane(Generic[T]):
-    """Begins openings with `begin`: at most `at_once` under way, `apart` seconds from one to the next, and only while
-    `room()`. Each place in turn, whatever the others want; of one place the oldest first."""
+    """Begins openings with `begin`: at most `at_once` that are under way and not slow, `apart` seconds from one to the
+    next, and only while `room()`. Each place in turn, whatever the others want; of one place the oldest first."""
 
     def __init__(
         self, begin: Callable[[T], None], room: Callable[[], bool], clock: Clock, *, at_once: int, apart: float = 0.0
@@ -32,13 +36,13 @@ class Lane(Generic[T]):
         self._clock = clock
         self._at_once = at_once
         self._apart = apart
-        self._turns: OrderedDict[object, deque[T]] = OrderedDict()
-        self._under_way = 0
+        self._turns: OrderedDict[object, OrderedDict[T, None]] = OrderedDict()
+        self._busy: set[T] = set()
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, opening: T) -> None:
-        self._turns.setdefault(opening.place, deque()).append(opening)
+        self._turns.setdefault(opening.place, OrderedDict())[opening] = None
         self.go()
 
     def remove(self, opening: T) -> bool:
@@ -46,29 +50,33 @@ class Lane(Generic[T]):
         waiting = self._turns.get(opening.place)
         if waiting is None or opening not in waiting:
             return False
-        waiting.remove(opening)
+        del waiting[opening]
         if not waiting:
             del self._turns[opening.place]
         return True
 
-    def ended(self) -> None:
-        """One that was under way is over."""
-        self._under_way -= 1
-        self.go()
+    def free(self, opening: T) -> None:
+        """The opening is over, or slow."""
+        if opening in self._busy:
+            self._busy.remove(opening)
+            self.go()
 
     def go(self) -> None:
         """Begins what may begin now."""
-        while self._turns and self._under_way < self._at_once and self._timer is None and self._room():
-            wait = self._next - self._clock.monotonic()
-            if wait > 0:
-                self._timer = asyncio.get_running_loop().call_later(wait, self.fire)
+        while self._turns and len(self._busy) < self._at_once and self._timer is None:
+            now = self._clock.monotonic()
+            if now < self._next:
+                self._timer = asyncio.get_running_loop().call_later(self._next - now, self.fire)
+                return
+            if not self._room():
                 return
             place, waiting = self._turns.popitem(last=False)
-            opening = waiting.popleft()
+            opening, _ = waiting.popitem(last=False)
             if waiting:
                 self._turns[place] = waiting
-            self._under_way += 1
-            self._next = self._clock.monotonic() + self._apart
+            self._busy.add(opening)
+            self._next = now + self._apart
+            asyncio.get_running_loop().call_later(SLOW_SECONDS, self.free, opening)
             self._begin(opening)
 
     def fire(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import ssl
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -29,11 +29,8 @@ class PeerKey(NamedTuple):
     scheme: str
 
 
-class _Waiter(NamedTuple):
-    """A call that waits for a connection; only for one that is opened from now on, if `fresh`."""
-
-    given: "asyncio.Future[Connection]"
-    fresh: bool
+_Waiter = asyncio.Future[Connection]
+"""A call that waits: for the connection that it is given."""
 
 
 @dataclass(eq=False, slots=True)
@@ -53,9 +50,9 @@ class Place:
     def __init__(self, key: PeerKey) -> None:
         self.key = key
         self.connections = 0
-        self.idle: list[Connection] = []
-        self.waiters: deque[_Waiter] = deque()
-        self.openings: list[Opening] = []
+        self.idle: dict[Connection, None] = {}
+        self.waiters: OrderedDict[_Waiter, bool] = OrderedDict()  # whether only a new connection will do
+        self.openings: OrderedDict[Opening, None] = OrderedDict()
 
     @property
     def unused(self) -> bool:
@@ -91,7 +88,7 @@ class Pool:
         if place is None:
             return None
         while place.idle:
-            connection = place.idle.pop()
+            connection, _ = place.idle.popitem()
             del self._idle[connection]
             if connection.open:
                 return connection
@@ -109,12 +106,12 @@ class Pool:
         place = self._places.get(key)
         if place is None:
             place = self._places[key] = Place(key)
-        waiter = _Waiter(self._loop.create_future(), fresh)
-        place.waiters.append(waiter)
+        waiter: _Waiter = self._loop.create_future()
+        place.waiters[waiter] = fresh
         self._cover(place)
-        timer = None if limit is None else self._loop.call_later(limit, _give_up, waiter.given)
+        timer = None if limit is None else self._loop.call_later(limit, _give_up, waiter)
         try:
-            return await waiter.given
+            return await waiter
         except BaseException:
             self._leave(place, waiter)
             raise
@@ -129,10 +126,10 @@ class Pool:
         if self._emptied is not None:
             connection.abort()
         elif self._give(place, connection, fresh=False):
-            while len(place.openings) > len(place.waiters) and self._take_back(place.openings[-1]):
+            while len(place.openings) > len(place.waiters) and self._take_back(next(reversed(place.openings))):
                 pass
         else:
-            place.idle.append(connection)
+            place.idle[connection] = None
             self._idle[connection] = self._clock.monotonic()
             if self._sweeper is None:
                 self._sweeper = self._loop.call_later(_SWEEP_SECONDS, self.sweep)
@@ -165,7 +162,8 @@ class Pool:
             task.cancel()
         for place in list(self._places.values()):
             place.openings.clear()
-            self._refuse(place, ConnectionAbortedError("the transport was closed"))
+            while place.waiters:
+                _refuse(place, ConnectionAbortedError("the transport was closed"))
         for connection in self._open_ones:
             connection.drop()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -181,7 +179,7 @@ class Pool:
 
     def _ask(self, place: Place) -> None:
         opening = Opening(place)
-        place.openings.append(opening)
+        place.openings[opening] = None
         self._lanes[place.key.scheme].add(opening)
 
     def _room(self) -> bool:
@@ -202,7 +200,7 @@ class Pool:
         """Off the books."""
         place = _place_of(connection)
         if self._idle.pop(connection, None) is not None:
-            place.idle.remove(connection)
+            del place.idle[connection]
         if connection in self._open_ones:
             self._open_ones.remove(connection)
             place.connections -= 1
@@ -218,13 +216,12 @@ class Pool:
     def _begin(self, opening: Opening) -> None:
         self._under_way.add(opening)
         opening.task = self._loop.create_task(self._open(opening))
-        opening.task.add_done_callback(
-            lambda _: self._over(opening)
-        )  # also where it is cancelled before its first step
+        # a callback, for a task that is cancelled before its first step takes none
+        opening.task.add_done_callback(lambda _: self._over(opening))
 
     def _over(self, opening: Opening) -> None:
         self._under_way.discard(opening)
-        self._lanes[opening.place.key.scheme].ended()
+        self._lanes[opening.place.key.scheme].free(opening)
 
     async def _open(self, opening: Opening) -> None:
         place = opening.place
@@ -258,63 +255,51 @@ class Pool:
         self._under_way.discard(opening)
         self._open_ones.add(connection)
         place.connections += 1
-        if opening in place.openings:
-            place.openings.remove(opening)
+        place.openings.pop(opening, None)
         if not self._give(place, connection, fresh=True):
             self.release(connection)
 
     def _failed(self, opening: Opening, error: Exception | None) -> None:
         """One waiter hears why, if there are more than openings now; none where the opening has only taken too long."""
         place = opening.place
-        if opening in place.openings:
-            place.openings.remove(opening)
+        place.openings.pop(opening, None)
         if error is None:
             self._cover(place)
         while error is not None and len(place.waiters) > len(place.openings):
-            given = place.waiters.popleft().given
-            if not given.done():
-                given.set_exception(error)
+            _refuse(place, error)
         self._forget(place)
 
     def _take_back(self, opening: Opening) -> bool:
         """Drops an opening that is not yet under way."""
         if not self._lanes[opening.place.key.scheme].remove(opening):
             return False
-        opening.place.openings.remove(opening)
+        del opening.place.openings[opening]
         return True
 
     # --- waiters ------------------------------------------------------------------------------------------------------
 
     def _give(self, place: Place, connection: Connection, *, fresh: bool) -> bool:
         """To the waiter that came first and may have it."""
-        for waiter in place.waiters:
-            if (fresh or not waiter.fresh) and not waiter.given.done():
-                place.waiters.remove(waiter)
-                waiter.given.set_result(connection)
+        for waiter, only_fresh in place.waiters.items():
+            if (fresh or not only_fresh) and not waiter.done():
+                del place.waiters[waiter]
+                waiter.set_result(connection)
                 return True
         return False
 
     def _leave(self, place: Place, waiter: _Waiter) -> None:
         """A waiter goes without: nothing is opened for it any more, and what it was given goes to another."""
-        given = waiter.given
-        if given.done() and not given.cancelled() and given.exception() is None:
-            self.release(given.result())
+        if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+            self.release(waiter.result())
             return
-        if waiter in place.waiters:
-            place.waiters.remove(waiter)
-        for opening in place.openings[len(place.waiters) :]:
-            if opening.task is not None:
+        place.waiters.pop(waiter, None)
+        while len(place.openings) > len(place.waiters):
+            opening = next(reversed(place.openings))
+            if not self._take_back(opening):
+                del place.openings[opening]
+                assert opening.task is not None
                 opening.task.cancel()
-                place.openings.remove(opening)
-            else:
-                self._take_back(opening)
         self._forget(place)
-
-    def _refuse(self, place: Place, error: Exception) -> None:
-        while place.waiters:
-            given = place.waiters.popleft().given
-            if not given.done():
-                given.set_exception(error)
 
     def _forget(self, place: Place) -> None:
         if place.unused and self._places.get(place.key) is place:
@@ -327,6 +312,13 @@ def _place_of(connection: Connection) -> Place:
     return place
 
 
-def _give_up(given: "asyncio.Future[Connection]") -> None:
-    if not given.done():
-        given.set_exception(TimeoutError())
+def _refuse(place: Place, error: Exception) -> None:
+    """Tells the waiter that came first."""
+    waiter, _ = place.waiters.popitem(last=False)
+    if not waiter.done():
+        waiter.set_exception(error)
+
+
+def _give_up(waiter: _Waiter) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
