@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 from bench.environment import environment
 from bench.frame import Measurement, Network, Options, Screen
-from bench.idle import IdleDatabase, idle_database, reached
+from bench.idle import IdleDatabase, idle_database
+from bench.network import REACHES
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
 from bench.system import connected, server, work_folder
 from tocsin.cli.node import collect_garbage_rarely
@@ -150,11 +151,12 @@ async def run(options: Options, screen: Screen) -> Report:
     async with (
         work_folder(options.work_dir) as folder,
         server(folder) as postgres,
-        reached(postgres.dsn, options.network) as (dsn, network),
+        REACHES[options.network](postgres.dsn) as reached,
     ):
+        dsn = reached.dsn
         async with connected(dsn) as connection:
-            runtime = f"the store's methods from one process; database {network}"
-            where = await environment(connection, folder, runtime=runtime)
+            runtime = "the store's methods from one process"
+            where = {**await environment(connection, folder, runtime=runtime), "network": reached.text}
         screen.say(f"seeding {options.amount(FEW):,} and {options.amount(MANY):,} idle tasks")
         async with (
             idle_database(dsn, ids, options.amount(FEW, 2 * runs), sample) as few,

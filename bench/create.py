@@ -19,8 +19,9 @@ import aiohttp
 
 from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
-from bench.idle import new_database, reached
+from bench.idle import new_database
 from bench.ledger import percentile
+from bench.network import REACHES
 from bench.report import Environment, Figure, Report, at_least, exactly
 from bench.runtimes import free_port
 from bench.system import Connection, Processor, connected, environment_of, opened, prepare, server, work_folder
@@ -174,13 +175,15 @@ async def run(options: Options, screen: Screen) -> Report:
         folder = await stack.enter_async_context(work_folder(options.work_dir))
         postgres = await stack.enter_async_context(server(folder))
         near = await stack.enter_async_context(new_database(postgres.dsn, "create"))
-        dsn, network = await stack.enter_async_context(reached(near, options.network))
+        reached = await stack.enter_async_context(REACHES[options.network](near))
+        dsn = reached.dsn
         store = await stack.enter_async_context(opened(dsn))
         connection = await stack.enter_async_context(connected(near))
         await prepare(near, store)
         tenant, _ = await make_tenant(store, clock, "bench")
         _, key = await make_key(store, clock, tenant.id, "bench")
-        where = await environment(connection, folder, runtime=f"one API process and its client; database {network}")
+        runtime = "one API process and its client"
+        where = {**await environment(connection, folder, runtime=runtime), "network": reached.text}
         port, pid = await stack.enter_async_context(api(dsn, folder))
         session = await stack.enter_async_context(
             aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"})

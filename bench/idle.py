@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from bench.frame import Network
-from bench.network import AZ, distant
 from bench.system import Connection, connected, opened, prepare
 from tocsin.common.ids import Ids
 from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
@@ -119,16 +117,6 @@ def completion(run: Begun, now: datetime) -> Completion:
         started_at=now,
         http_status=200,
     )
-
-
-@asynccontextmanager
-async def reached(dsn: str, network: Network) -> AsyncIterator[tuple[str, str]]:
-    """The database as far away as was asked for: its URL, and how far that is, for a person."""
-    if network == "direct":
-        yield dsn, "direct"
-        return
-    async with distant(dsn, AZ) as (far, _, calibration):
-        yield far, str(calibration)
 
 
 @asynccontextmanager
