@@ -8,14 +8,14 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8
+from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8, p9, p9b
 from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
 from bench.quotas import beside
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, p9, p9b, begin, heads, drill)
 }
 
 
