@@ -56,7 +56,7 @@ def _measure(measurement: Measurement, options: Options, console: Console) -> bo
     except Exception:  # of `all`, the others are still wanted
         Console(stderr=True).print_exception()
         return False
-    if options.quotas:
+    if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)
     if options.report is not None:

@@ -15,7 +15,8 @@ async def broken(options: Options, screen: Screen) -> Report:
 
 
 async def slow(options: Options, screen: Screen) -> Report:
-    return Report("slow", {}, [exactly("lost", 0, 0), at_most("p99", 20, 300, "ms")], "anything")
+    environment = {"quotas": "0.5 cores"} if options.quotas else {}
+    return Report("slow", environment, [exactly("lost", 0, 0), at_most("p99", 20, 300, "ms")], "anything")
 
 
 @pytest.fixture(autouse=True)
