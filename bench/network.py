@@ -40,9 +40,10 @@ _ROUND_TRIPS = 300
 class Latency:
     """What a connection costs in time.
 
-    `round_trip_ms` is all put on the answers: one timer a round trip costs the machine half of two. `jitter_ms` is the standard deviation of a normal jitter of the answers, or
-    the width of a uniform one. `loss`: the share of chunks of either way that are lost, and come `retransmit_ms`
-    later. `tail_share` of the answers takes `tail_ms` longer. Shares are 0 to 1.
+    `round_trip_ms` is put on the answers: one timer for each costs the machine half of what two do. `jitter_ms` is the
+    standard deviation of a normal jitter of the answers, or the width of a uniform one. `loss`: the share of chunks of
+    either way that are lost, and come `retransmit_ms` later. `tail_share` of the answers takes `tail_ms` longer.
+    Shares are 0 to 1.
     """
 
     round_trip_ms: float = 0.0
