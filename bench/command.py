@@ -52,18 +52,30 @@ def main(arguments: Sequence[str]) -> int:
         faults=tuple(parsed.fault),
     )
 
+    broken: list[str] = []
+
     def run(names: Sequence[str], folder: Path | None) -> list[Report]:
         here = replace(options, report=folder)
-        return [_measure(MEASUREMENTS[name], here.named(name), console) for name in names]
+        reports = {name: _measure(MEASUREMENTS[name], here.named(name), console) for name in names}
+        broken.extend(name for name, report in reports.items() if report is None)
+        return [report for report in reports.values() if report is not None]
 
-    return 0 if repeated(names, parsed.repeat, parsed.report, run, console) else 1
+    met = repeated(names, parsed.repeat, parsed.report, run, console)
+    if broken:
+        console.print(f"[bold red]Broke, and has no report:[/] {', '.join(broken)}")
+    return 0 if met and not broken else 1
 
 
-def _measure(measurement: Measurement, options: Options, console: Console) -> Report:
+def _measure(measurement: Measurement, options: Options, console: Console) -> Report | None:
+    """None where it broke."""
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
-    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    if options.quotas:
+    try:
+        report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    except Exception:  # of `all`, the others are still wanted
+        Console(stderr=True).print_exception()
+        return None
+    if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)
     if options.report is not None:

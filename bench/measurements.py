@@ -15,6 +15,11 @@ from bench import (
     p4,
     p5,
     p6,
+    p7,
+    p7b,
+    p8,
+    p9,
+    p9b,
     retention,
     scale,
 )
@@ -23,7 +28,7 @@ from bench.frame import Measurement
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
-        *(p0, p1, p2, p3, p3b, p4, p5, p6),
+        *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
         *(create, begin, heads, completion, retention, fairness, scale, drill),
     )
 }
