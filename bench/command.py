@@ -3,20 +3,23 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p1, p2
+from bench import begin, drill, heads, p0, p1, p2
+from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
+from bench.quotas import beside
 from bench.reading import READERS, read
 from bench.repeated import repeated
 from bench.report import Report
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, begin, heads, drill)
 }
 
 
@@ -44,21 +47,30 @@ def main(arguments: Sequence[str]) -> int:
         executors=parsed.executors,
         steps=parsed.steps,
         step_seconds=parsed.step_seconds,
+        network=parsed.network,
+        quotas=parsed.quotas,
+        profile=parsed.profile,
+        hours=parsed.hours,
+        report=parsed.report,
         work_dir=parsed.work_dir,
         faults=tuple(parsed.fault),
     )
 
     def run(names: Sequence[str], folder: Path | None) -> list[Report]:
-        return [_measure(MEASUREMENTS[name], options, folder, console) for name in names]
+        return [_measure(MEASUREMENTS[name], replace(options, report=folder).named(name), console) for name in names]
 
     return 0 if repeated(names, parsed.repeat, parsed.report, run, console) else 1
 
 
-def _measure(measurement: Measurement, options: Options, folder: Path | None, console: Console) -> Report:
-    report = asyncio.run(measurement.run(options, Screen()))
+def _measure(measurement: Measurement, options: Options, console: Console) -> Report:
+    if (series := options.beside(SERIES)) is not None:
+        series.unlink(missing_ok=True)
+    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    if options.quotas:
+        report = beside(report)
     report.show(console)
-    if folder is not None:
-        console.print(f"Written to {report.write(folder)}", highlight=False)
+    if options.report is not None:
+        console.print(f"Written to {report.write(options.report)}", highlight=False)
     return report
 
 
@@ -75,6 +87,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--executors", type=int, default=1, metavar="N", help="executor processes (default: 1)")
     parser.add_argument("--steps", type=_steps, default=(), metavar="N,N", help="runs per second that p2 tries")
     parser.add_argument("--step-seconds", type=int, metavar="S", help="length of each of p2's steps")
+    parser.add_argument(
+        "--network", choices=["direct", "az"], default="direct", help="az: the database is 1 ms a round trip away"
+    )
+    parser.add_argument("--quotas", action="store_true", help="processor limits per role, where the machine allows")
+    parser.add_argument("--profile", action="store_true", help="flame graphs of the busiest 20 s, by py-spy")
+    parser.add_argument("--hours", type=_positive, metavar="H", help="length of the long watch, p9")
     parser.add_argument("--work-dir", type=Path, metavar="DIR", help="where the database lies while measuring")
     parser.add_argument(
         "--fault", action="append", default=[], choices=sorted(FAULTS), help="of the drill; may be repeated"

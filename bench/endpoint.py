@@ -2,7 +2,8 @@
 
 As cheap as Python allows, for it shares the machine with what is measured: no HTTP library, one fixed
 answer. The measuring side talks to it over its standard streams: it prints its port, then takes lines
-`take FILE`, writes what came since the last one to the file, and prints the number of calls.
+`take FILE`, writes what came since the last one to the file, and prints the number of calls; `count` prints that
+number and takes nothing.
 """
 
 import asyncio
@@ -135,6 +136,13 @@ class Endpoint:
             raise RuntimeError(f"the endpoint counted {count} calls and wrote {len(arrivals)}")
         return arrivals
 
+    async def count(self) -> int:
+        """How many calls came since the last `take`."""
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"count\n")
+        return int(await self._line())
+
     async def _line(self) -> bytes:
         assert self._process is not None
         assert self._process.stdout is not None
@@ -161,6 +169,9 @@ async def serve() -> None:
     gc.freeze()
     gc.disable()  # nothing here makes cycles
     while line := await commands.readline():
+        if line == b"count\n":
+            print(len(calls), flush=True)
+            continue
         taken = calls.copy()
         calls.clear()
         await asyncio.to_thread(_write, line.decode().rstrip("\n").partition(" ")[2], taken)

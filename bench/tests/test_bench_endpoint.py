@@ -31,10 +31,11 @@ async def exchange(port: int, pieces: list[bytes], answers: int) -> bytes:
 async def test_calls_are_answered_and_taken_once(tmp_path: Path) -> None:
     async with Endpoint(tmp_path) as endpoint:
         assert await exchange(endpoint.port, [REQUEST], 1) == ANSWER
+        assert await endpoint.count() == 1
         (arrival,) = await endpoint.take()
         assert (arrival.run_id, arrival.task_id) == (RUN, TASK)
         assert arrival.slot == datetime(2026, 3, 1, 9, tzinfo=UTC)
-        assert await endpoint.take() == []
+        assert (await endpoint.count(), await endpoint.take()) == (0, [])
 
 
 async def test_requests_in_pieces_and_together(tmp_path: Path) -> None:
