@@ -28,7 +28,7 @@ class SeedFigure:
     parts: Mapping[str, str] = field(default_factory=dict)
 
 
-_NOTHING_LOST = {"lost": "0", "duplicate": "0"}
+_NOTHING_LOST = {"lost": "0", "duplicate": "0", "called again": "0"}
 
 SEED_FIGURES: Mapping[str, SeedFigure] = {
     "p0": SeedFigure(
@@ -68,7 +68,7 @@ SEED_FIGURES: Mapping[str, SeedFigure] = {
         CRON,
         "30 s timeout: 4,800 of 4,800, p99 0.53 s; 20 s: 618 dead, 4,326 calls given up that the endpoint finished",
         "with a fitting timeout",
-        {"30 s": "4,800 of 4,800", "dead": "618", "abandoned": "4,326", "given up": "4,326", "lost": "0"},
+        {"30 s": "4,800 of 4,800", "dead": "618", "given up": "4,326", "lost": "0"},
     ),
     "p6": SeedFigure(
         "One large tenant hangs: what do the others feel?",
@@ -90,7 +90,7 @@ SEED_FIGURES: Mapping[str, SeedFigure] = {
         CRON,
         "0 lost, 16 duplicates, the worst start 40 s late",
         "yes",
-        {"worst": "40 s", "lost": "0", "duplicate": "16"},
+        {"worst": "40 s", "lost": "0", "duplicate": "16", "called again": "16"},
     ),
     "p9": SeedFigure(
         "Over time: does it slow down or grow?",
@@ -104,9 +104,16 @@ SEED_FIGURES: Mapping[str, SeedFigure] = {
     "begin": SeedFigure(
         "How fast do due tasks become runs?",
         CRON,
-        "job creation alone, after the author's fix: 24,760/s direct, 18,360/s at +1 ms (before: 2,634/s and 182/s)",
+        "job creation alone, after the author's fix: 24,760/s (before: 2,634/s)",
         "",
-        {"+1 ms": "18,360/s", "begin + plant beside few": "24,760/s", "direct": "24,760/s"},
+        {"begin + plant beside few": "24,760/s"},
+    ),
+    "begin-az": SeedFigure(
+        "How fast do due tasks become runs, with the database 1 ms away?",
+        CRON,
+        "job creation alone, after the author's fix: 18,360/s (before: 182/s)",
+        "",
+        {"begin + plant beside few": "18,360/s"},
     ),
     "hints": SeedFigure(
         "Is an index of due runs in Redis faster than asking the database?",
@@ -128,7 +135,7 @@ SEED_FIGURES: Mapping[str, SeedFigure] = {
 
 def seed_figure(test: str) -> SeedFigure | None:
     """Of a test by its name, however it was run."""
-    return SEED_FIGURES.get(plain_name(test))
+    return SEED_FIGURES.get(test) or SEED_FIGURES.get(plain_name(test))
 
 
 def found_for(test: str, target: str) -> str:
