@@ -239,6 +239,33 @@ async def b59_nothing_is_sent_again_on_a_reused_connection(make: TransportFactor
             assert endpoint.accepted == 2
 
 
+async def a_reused_connection_that_ends_unheard_is_told(make: TransportFactory) -> None:
+    ends = {b"": True, b"HTTP/1.1 2": False, b"HTTP/1.1 102 Processing\r\n\r\n": False}
+
+    async def answer(line: Line, request: Seen) -> bool | None:
+        if request.body == b"end":
+            await line.write(piece)
+            return False
+        await line.write(OK)
+        return None
+
+    for piece, unheard in ends.items():
+        async with answering(answer) as endpoint, calling(make) as caller:
+            for reused in (False, True):
+                if reused:
+                    await caller.answer(outgoing(endpoint.url()))
+                failure = await caller.failure(outgoing(endpoint.url(), body=b"end"))
+                assert (failure.outcome, failure.sent) == (Outcome.CONNECTION_LOST, True), failure
+                assert failure.reused == (reused and unheard), (piece, reused, failure)
+
+
+async def a_fresh_request_gets_a_connection_of_its_own(make: TransportFactory) -> None:
+    async with answering(always(OK)) as endpoint, calling(make) as caller:
+        for opened, fresh in ((1, False), (2, True), (3, True), (3, False)):
+            await caller.answer(outgoing(endpoint.url())._replace(fresh=fresh))
+            assert endpoint.accepted == opened
+
+
 async def b59_a_connection_closed_while_idle_is_not_used(make: TransportFactory) -> None:
     lines: list[Line] = []
 

@@ -15,8 +15,9 @@ import checks_gate
 import checks_tls
 from endpoints import TransportFactory
 from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from tocsin.executor.transport.lean import LeanTransport
 
-TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
+TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport, "lean": LeanTransport}
 
 Check = Callable[[TransportFactory], Awaitable[None]]
 

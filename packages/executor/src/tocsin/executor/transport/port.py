@@ -71,6 +71,7 @@ class OutgoingRequest(NamedTuple):
 
     `headers` are checked names and values (`tocsin.common.target.check_headers`). `deadline` is in
     seconds from the call of `Transport.call` and covers everything, the body of the answer included.
+    `fresh`: on a connection that is opened for it, none that has waited for a call.
     """
 
     target: Target
@@ -78,6 +79,7 @@ class OutgoingRequest(NamedTuple):
     headers: Headers
     body: bytes
     deadline: float
+    fresh: bool = False
 
 
 class Response(NamedTuple):
@@ -103,13 +105,16 @@ class Failure:
     """A call without an answer that counts.
 
     `started` is the monotonic instant of the first byte sent, None if nothing was sent. `status` is
-    that of an answer which was cut off, for the record only. `error` is one clean line.
+    that of an answer which was cut off, for the record only. `error` is one clean line. `reused`: the
+    connection had been open before this call and ended without a byte of an answer, so it is likely
+    that the endpoint had closed it for its age and saw nothing of the request.
     """
 
     outcome: Outcome
     error: str
     started: float | None = None
     status: int | None = None
+    reused: bool = False
 
     @property
     def sent(self) -> bool:
