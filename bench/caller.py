@@ -10,6 +10,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 import psutil
@@ -17,7 +18,6 @@ import psutil
 from bench.clients import CLIENTS
 from bench.endpoint import ROOT
 from bench.ledger import percentile
-from bench.tls_endpoint import AUTHORITY_VARIABLE
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.target import parse_target
@@ -39,13 +39,12 @@ _HEADERS = (
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """`in_flight` calls at a time to `url`; warm for `seconds`. `authority`: a file, of what TLS is to trust."""
+    """`in_flight` calls at a time to `url`; warm for `seconds`."""
 
     client: str
     url: str
     in_flight: int
     seconds: float
-    authority: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,22 +132,19 @@ async def measure(case: Case) -> Result:
         await transport.close()
 
 
-async def run_case(case: Case) -> Result:
-    """Runs the case in a process of its own.
+async def run_case(case: Case, settings: Mapping[str, str]) -> Result:
+    """Runs the case in a process of its own; `settings` are environment variables.
 
     Raises:
         RuntimeError: it ended without a result; what it said is in the text.
     """
-    environment = dict(os.environ)
-    if case.authority is not None:
-        environment[AUTHORITY_VARIABLE] = case.authority
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "bench.caller",
         json.dumps(asdict(case)),
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, **settings},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

@@ -17,13 +17,16 @@ from pyreqwest.exceptions import RequestError
 from pyreqwest.request import StreamRequest
 
 from tocsin.common.clock import Clock
+from tocsin.common.settings import Settings
 from tocsin.common.store.rows import Outcome
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
-from tocsin.executor.transport.aiohttp_transport import KEEPALIVE_SECONDS, AiohttpTransport, default_ssl_context
-from tocsin.executor.transport.failures import clean
+from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context
+from tocsin.executor.transport.lean import LeanTransport
 from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Gate, OutgoingRequest, Response, Transport
+from tocsin.executor.transport.texts import clean
 
 Factory = Callable[[EgressGuard, Clock, random.Random, ssl.SSLContext | None], Transport]
 
@@ -138,10 +141,9 @@ def _failure(error: RequestError, sent: _Sent) -> Failure:
     return Failure(outcome, text, sent.at, sent.status)
 
 
-CLIENTS: Mapping[str, Factory] = {"aiohttp": AiohttpTransport, "pyreqwest": PyreqwestTransport}
+SHIPPED: Mapping[str, Factory] = {"aiohttp": AiohttpTransport, "lean": LeanTransport}
+"""Those of the product, by their names in its setting."""
 
-SHIPPED = ("aiohttp",)
-"""Those that the product has."""
+DEFAULT: str = Settings.model_fields["transport"].default
 
-DEFAULT = "aiohttp"
-"""The one that it uses unless told otherwise."""
+CLIENTS: Mapping[str, Factory] = {**SHIPPED, "pyreqwest": PyreqwestTransport}

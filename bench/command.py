@@ -8,14 +8,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, transport
+from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, transport
 from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
 from bench.quotas import beside
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, begin, heads, drill, transport)
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, begin, heads, drill, transport)
 }
 
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
@@ -195,23 +197,32 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    options: Options, screen: Screen, tenants: int, *, reach: Reach | None = None, part: str = ""
+    options: Options,
+    screen: Screen,
+    tenants: int,
+    *,
+    reach: Reach | None = None,
+    part: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
+    make_endpoint: Callable[[Path], Endpoint] = Endpoint,
 ) -> AsyncIterator[Rig]:
     """Starts everything, with `tenants` tenants, and ends it afterwards.
 
     Executors reach the database by `reach`, or as `options.network` says. `part` names these rows in the series.
+    `settings` are environment variables of the executors; those that the endpoint asks for are added.
     """
     ids = Ids(SystemClock(), random.Random(options.seed))
     async with (
         work_folder(options.work_dir) as folder,
         quotas(options.quotas) as limits,
         server(folder) as postgres,
-        Endpoint(folder) as endpoint,
+        make_endpoint(folder) as endpoint,
         (reach or REACHES[options.network])(postgres.dsn) as reached,
         opened(postgres.dsn) as store,
         connected(postgres.dsn) as connection,
     ):
-        executors = chosen(options, folder)
+        settings = {**settings, **endpoint.settings}
+        executors = chosen(options, folder, settings)
         what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         await prepare(postgres.dsn, store)
         made = await seed_tenants(store, ids, tenants)
@@ -219,6 +230,7 @@ async def rig(
             **await environment(connection, folder, runtime=what),
             "network": reached.text,
             "quotas": limits.text,
+            "settings": dict(settings),
         }
         screen.say(f"starting {what}")
         async with running(executors, reached.dsn, options.executors, connection):

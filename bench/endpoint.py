@@ -13,7 +13,7 @@ import signal
 import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -166,6 +166,11 @@ class Endpoint:
             process.stdin.close()
         for process in self._processes:
             await process.wait()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The environment variables by which who calls it is made ready to."""
+        return {}
 
     def _command(self) -> tuple[str, ...]:
         """The module that serves, and its arguments."""

@@ -6,14 +6,12 @@ The product trusts that authority as an operator would have it trust one: OpenSS
 import asyncio
 import ssl
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import trustme
 
 from bench.endpoint import Endpoint, serve
-
-AUTHORITY_VARIABLE = "SSL_CERT_FILE"
 
 
 class TlsEndpoint(Endpoint):
@@ -22,16 +20,18 @@ class TlsEndpoint(Endpoint):
     def __init__(self, folder: Path, hosts: Sequence[str], processes: int = 1) -> None:
         super().__init__(folder, processes)
         authority = trustme.CA()
-        self.authority = folder / "authority.pem"
-        """What `SSL_CERT_FILE` is to name."""
+        self._authority = folder / "authority.pem"
         self._certificate = folder / "endpoint.pem"
-        authority.cert_pem.write_to_path(str(self.authority))
-        self.authority.chmod(0o644)
+        authority.cert_pem.write_to_path(str(self._authority))
         authority.issue_cert(*hosts).private_key_and_cert_chain_pem.write_to_path(str(self._certificate))
 
     @property
     def url(self) -> str:
         return f"https://127.0.0.1:{self.port}/"
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        return {"SSL_CERT_FILE": str(self._authority)}
 
     def _command(self) -> tuple[str, ...]:
         return "bench.tls_endpoint", str(self.port), str(self._certificate)

@@ -96,10 +96,10 @@ class Town:
     tasks: Sequence[TownTask]
     patience: float
 
-    def call(self, task: TownTask, url_of: Callable[[int], str]) -> CallSpec:
-        """The task's request; `url_of` gives a tenant's address, with a slash at its end."""
+    def call(self, task: TownTask, url: str) -> CallSpec:
+        """The task's request; `url` is its tenant's address, with a slash at its end."""
         return CallSpec(
-            url=f"{url_of(task.tenant)}{task.manner}/",
+            url=f"{url}{task.manner}/",
             timeout_seconds=self.timeout,
             retry=RetrySpec(max_attempts=ATTEMPTS, base_seconds=BACKOFF_SECONDS * self.patience),
         )

@@ -65,11 +65,9 @@ async def run(options: Options, screen: Screen) -> Report:
 
 
 async def _measure(folder: Path, client: str, tls: bool, in_flight: int, delay: int, seconds: float) -> Measured:
-    endpoint = TlsEndpoint(folder, ["127.0.0.1"]) if tls else Endpoint(folder)
-    async with endpoint:
-        authority = str(endpoint.authority) if isinstance(endpoint, TlsEndpoint) else None
-        case = Case(client, f"{endpoint.url}{delay}ms/", in_flight, seconds, authority)
-        return Measured(client, tls, in_flight, await run_case(case))
+    async with TlsEndpoint(folder, ["127.0.0.1"]) if tls else Endpoint(folder) as endpoint:
+        case = Case(client, f"{endpoint.url}{delay}ms/", in_flight, seconds)
+        return Measured(client, tls, in_flight, await run_case(case, endpoint.settings))
 
 
 def most_in_flight() -> int:
