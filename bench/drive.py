@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
@@ -206,23 +207,25 @@ async def rig(
     *,
     reach: Reach | None = None,
     settings: Mapping[str, str] = MappingProxyType({}),
+    make_endpoint: Callable[[Path], Endpoint] = Endpoint,
     part: str = "",
 ) -> AsyncIterator[Rig]:
     """Starts everything, with `tenants` tenants, and ends it afterwards.
 
     Executors reach the database by `reach`, or as `options.network` says. `settings` are environment variables of
-    theirs. `part` names these rows in the series.
+    theirs; those that the endpoint asks for are added. `part` names these rows in the series.
     """
     ids = Ids(SystemClock(), random.Random(options.seed))
     async with (
         work_folder(options.work_dir) as folder,
         quotas(options.quotas) as limits,
         server(folder) as postgres,
-        Endpoint(folder) as endpoint,
+        make_endpoint(folder) as endpoint,
         (reach or REACHES[options.network])(postgres.dsn) as reached,
         opened(postgres.dsn) as store,
         connected(postgres.dsn) as connection,
     ):
+        settings = {**settings, **endpoint.settings}
         executors = chosen(options, folder, settings)
         what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         await prepare(postgres.dsn, store)

@@ -10,9 +10,10 @@ number and takes nothing.
 import asyncio
 import gc
 import signal
+import ssl
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -148,8 +149,7 @@ class Endpoint:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
                 "-m",
-                "bench.endpoint",
-                str(self.port),
+                *self._command(),
                 cwd=ROOT,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
@@ -166,6 +166,15 @@ class Endpoint:
             process.stdin.close()
         for process in self._processes:
             await process.wait()
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The environment variables by which who calls it is made ready to."""
+        return {}
+
+    def _command(self) -> tuple[str, ...]:
+        """The module that serves, and its arguments."""
+        return "bench.endpoint", str(self.port)
 
     @property
     def pid(self) -> int:
@@ -221,14 +230,17 @@ def _write(path: str, calls: list[Call]) -> None:
         log.writelines(b"%r %b %b %b %b\n" % call for call in calls)
 
 
-async def serve(port: int) -> None:
-    """Serves until its standard input ends, on a port that it shares with others; 0: on one of its own choice."""
+async def serve(port: int, context: ssl.SSLContext | None = None) -> None:
+    """Serves until its standard input ends, on a port that it shares with others; 0: on one of its own choice.
+
+    `context`: with TLS.
+    """
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # the terminal's Ctrl-C is for the measuring side
     calls: list[Call] = []
     delays = Delays()
     server = await loop.create_server(
-        lambda: EndpointProtocol(calls, delays), "127.0.0.1", port, backlog=4096, reuse_port=True
+        lambda: EndpointProtocol(calls, delays), "127.0.0.1", port, ssl=context, backlog=4096, reuse_port=True
     )
     print(server.sockets[0].getsockname()[1], flush=True)
     commands = asyncio.StreamReader()

@@ -4,12 +4,13 @@ import os
 import platform
 import statistics
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import asyncpg
 import psutil
 
-from bench.report import Environment
+from bench.report import Environment, Figure
 
 _SETTINGS = (
     "autovacuum_naptime",
@@ -37,6 +38,17 @@ async def environment(connection: "asyncpg.Connection[asyncpg.Record]", folder: 
         "select name, current_setting(name) as value from pg_settings where name = any($1) order by name", _SETTINGS
     )
     version = connection.get_server_version()
+    return {
+        **machine(),
+        "postgresql": f"{version.major}.{version.minor}",
+        "fdatasync_ms": round(flush_seconds(folder) * 1000, 3),
+        "runtime": runtime,
+        "postgresql_settings": {row["name"]: row["value"] for row in rows},
+    }
+
+
+def machine() -> dict[str, Figure | Mapping[str, str]]:
+    """What a measurement without a database was measured on."""
     loops = loop_milliseconds()
     return {
         "cores": usable_cores(),
@@ -44,13 +56,9 @@ async def environment(connection: "asyncpg.Connection[asyncpg.Record]", folder: 
         "ram_gib": round(psutil.virtual_memory().total / 1024**3, 1),
         "kernel": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
-        "postgresql": f"{version.major}.{version.minor}",
-        "fdatasync_ms": round(flush_seconds(folder) * 1000, 3),
         "loop_best_ms": round(min(loops), 1),
         "loop_median_ms": round(statistics.median(loops), 1),
         "load_before": round(os.getloadavg()[0], 2),
-        "runtime": runtime,
-        "postgresql_settings": {row["name"]: row["value"] for row in rows},
     }
 
 

@@ -22,6 +22,7 @@ from bench import (
     p9b,
     retention,
     scale,
+    transport,
 )
 from bench.frame import Measurement
 
@@ -29,6 +30,6 @@ MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
         *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
-        *(create, begin, heads, completion, retention, fairness, scale, drill),
+        *(create, begin, heads, completion, retention, fairness, scale, transport, drill),
     )
 }

@@ -1,0 +1,55 @@
+"""`python -m bench.conformance CLIENT`: the transport conformance suite on one of the compared transports.
+
+A process of its own: a client with threads may leave some behind in a check that it fails. Prints a JSON object: each
+check by name, with what was wrong, or nothing.
+"""
+
+import asyncio
+import json
+import sys
+import traceback
+import warnings
+
+from bench.clients import CLIENTS
+from bench.endpoint import ROOT
+
+SUITE = ROOT / "packages/executor/tests/conformance/support"
+CHECK_SECONDS = 30.0
+PATIENCE_SECONDS = 1.0
+"""How long a check waits for a signal that a failing transport never gives."""
+
+
+async def run_suite(client: str) -> dict[str, str]:
+    """What was wrong in each process of the suite."""
+    command = (sys.executable, "-m", "bench.conformance", client)
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    output, _ = await process.communicate()
+    found: dict[str, str] = json.loads(output)
+    return found
+
+
+def run_checks(client: str, names: frozenset[str] | None = None) -> dict[str, str]:
+    """Every check of the suite, or those of `names`, each on an event loop of its own."""
+    sys.path.insert(0, str(SUITE))
+    import endpoints
+    from transport_suite import CHECKS
+
+    endpoints.PATIENCE = PATIENCE_SECONDS
+    make = CLIENTS[client]
+    found = {}
+    for name, check in CHECKS.items():
+        if names is None or name in names:
+            try:
+                asyncio.run(asyncio.wait_for(check(make), CHECK_SECONDS))
+                found[name] = ""
+            except Exception as error:
+                place = traceback.extract_tb(error.__traceback__)[-1]
+                found[name] = f"{type(error).__name__}: {str(error) or place.line}".splitlines()[0][:200]
+    return found
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    print(json.dumps(run_checks(sys.argv[1])))
