@@ -10,9 +10,10 @@ from rich.console import Console
 from bench import begin, drill, heads, p1, p2
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
+from bench.peers import measurement as peers
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill, peers)
 }
 
 
