@@ -4,7 +4,8 @@ An adapter is a program with four commands, run as `python -m bench.peers.<name>
 
     prepare                 makes the peer's tables in an empty database; nothing to do where it has none
     work                    one worker process; prints `ready` once it takes jobs, and works until SIGTERM
-    enqueue COUNT RATE DUE  puts COUNT jobs in; see `Jobs` for when each is due
+    enqueue COUNT RATE DUE  puts COUNT jobs in, see `Jobs` for when each is due; where the peer cannot defer, prints
+                            `ready` and puts each in at its due instant
     results                 prints how many jobs the peer has kept as having succeeded, `none` where it keeps none
 
 The environment gives PEER_DATABASE, PEER_REDIS and PEER_URL. A job is its number and its due instant; to do it is to
@@ -99,7 +100,7 @@ def redis() -> str:
 
 
 def ready() -> None:
-    """Says that this process takes jobs from now on."""
+    """Says that this process takes jobs, or waits for their instant, from now on."""
     print("ready", flush=True)
 
 

@@ -14,6 +14,7 @@ async def work() -> None:
 
 async def enqueue(jobs: adapter.Jobs) -> None:
     caller = adapter.Caller()
+    adapter.ready()
     async with asyncio.TaskGroup() as calls:
         for due, together in groupby(jobs, key=lambda job: job[1]):
             await asyncio.sleep(max(0.0, due - time.time()))

@@ -67,6 +67,13 @@ PEERS = (
         defers=False,
     ),
     Peer(
+        "celery",
+        "Redis, gevent pool of 500, prefetch multiplier 10, urllib3, results for 1 h",
+        packages=("celery",),
+        store="Redis",
+        enqueue_seconds=0.003,
+    ),
+    Peer(
         "bare",
         "aiohttp in a loop, nothing kept: the limit of the client and the endpoint",
         store="none",

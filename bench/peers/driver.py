@@ -22,7 +22,7 @@ from bench.peers.catalogue import Peer
 from bench.peers.verdict import Outcome, judged
 
 READY_SECONDS = 30.0
-LEAD_SECONDS = 5.0
+LEAD_SECONDS = 6.0
 """From the last job put in to the first due instant: workers start in it."""
 
 SETTLE_SECONDS = 1.0
@@ -160,6 +160,7 @@ async def attempted(attempt: Attempt, adapter: Adapter, endpoint: Endpoint, scre
         if not attempt.peer.defers:
             putting = await adapter.start(*enqueue, log="enqueue")
             stack.push_async_callback(putting.stop)
+            await putting.ready()
         if time.time() > jobs.due:
             raise LateError(f"not ready at the jobs' instant, {lead:.0f} s after the start")
         ends = due[job_id(attempt.count - 1)] + attempt.limit

@@ -51,6 +51,7 @@ def work() -> None:
 
 async def enqueue(jobs: adapter.Jobs) -> None:
     await broker.startup()
+    adapter.ready()
     for due, together in groupby(jobs, key=lambda job: job[1]):
         await asyncio.sleep(max(0.0, due - time.time()))
         numbers = [number for number, _ in together]
