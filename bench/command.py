@@ -1,4 +1,4 @@
-"""The command line: `list`, or the name of a measurement."""
+"""The command line: `list`, the name of a measurement, or what is done with reports."""
 
 import argparse
 import asyncio
@@ -8,9 +8,13 @@ from pathlib import Path
 from rich.console import Console
 
 from bench import begin, drill, heads, p1, p2
+from bench.compare import RATIO
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
 from bench.peers import measurement as peers
+from bench.reading import READERS, read
+from bench.repeated import repeated
+from bench.report import Report
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill, peers)
@@ -19,12 +23,19 @@ MEASUREMENTS: dict[str, Measurement] = {
 
 def main(arguments: Sequence[str]) -> int:
     """Exit code: 0, 1 where a target was missed, 2 for a usage error."""
-    parsed = _parser().parse_args(arguments)
+    parser = _parser()
+    parsed = parser.parse_args(arguments)
+    if parsed.repeat < 1 or (parsed.repeat > 1 and parsed.report is None):
+        parser.error("--repeat takes a number from 1, and with more than one round --report DIR too")
+    if parsed.folders and parsed.test not in READERS:
+        parser.error(f"only {', '.join(READERS)} take folders; a measurement's reports go to --report DIR")
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():
             console.print(f"{measurement.name:6} {measurement.summary}", highlight=False)
         return 0
+    if parsed.test in READERS:
+        return read(parsed.test, parsed.folders, parsed.ratio, list(MEASUREMENTS), console)
     names = list(MEASUREMENTS) if parsed.test == "all" else [parsed.test]
     options = Options(
         short=parsed.short,
@@ -37,21 +48,27 @@ def main(arguments: Sequence[str]) -> int:
         work_dir=parsed.work_dir,
         faults=tuple(parsed.fault),
     )
-    met = [_measure(MEASUREMENTS[name], options, parsed.report, console) for name in names]
-    return 0 if all(met) else 1
+
+    def run(names: Sequence[str], folder: Path | None) -> list[Report]:
+        return [_measure(MEASUREMENTS[name], options, folder, console) for name in names]
+
+    return 0 if repeated(names, parsed.repeat, parsed.report, run, console) else 1
 
 
-def _measure(measurement: Measurement, options: Options, folder: Path | None, console: Console) -> bool:
+def _measure(measurement: Measurement, options: Options, folder: Path | None, console: Console) -> Report:
     report = asyncio.run(measurement.run(options, Screen()))
     report.show(console)
     if folder is not None:
         console.print(f"Written to {report.write(folder)}", highlight=False)
-    return report.met
+    return report
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser("python -m bench", description=__doc__)
-    parser.add_argument("test", choices=["list", *MEASUREMENTS, "all"])
+    parser.add_argument("test", choices=["list", *MEASUREMENTS, "all", *READERS])
+    parser.add_argument("folders", nargs="*", type=Path, metavar="DIR", help="of page, summary and compare")
+    parser.add_argument("--repeat", type=int, default=1, metavar="N", help="rounds, of which medians are reported")
+    parser.add_argument("--ratio", type=float, default=RATIO, help="by how much compare lets a value become worse")
     parser.add_argument("--short", action="store_true", help="the form for every change: seconds to a minute")
     parser.add_argument("--report", type=Path, metavar="DIR", help="write DIR/<test>.json")
     parser.add_argument("--seed", type=int, default=1, help="of the ids (default: 1)")
