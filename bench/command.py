@@ -45,6 +45,11 @@ def main(arguments: Sequence[str]) -> int:
         executors=parsed.executors,
         steps=parsed.steps,
         step_seconds=parsed.step_seconds,
+        network=parsed.network,
+        quotas=parsed.quotas,
+        profile=parsed.profile,
+        hours=parsed.hours,
+        report=parsed.report,
         work_dir=parsed.work_dir,
         faults=tuple(parsed.fault),
     )
@@ -76,6 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--executors", type=int, default=1, metavar="N", help="executor processes (default: 1)")
     parser.add_argument("--steps", type=_steps, default=(), metavar="N,N", help="runs per second that p2 tries")
     parser.add_argument("--step-seconds", type=int, metavar="S", help="length of each of p2's steps")
+    parser.add_argument(
+        "--network", choices=["direct", "az"], default="direct", help="az: the database is 1 ms a round trip away"
+    )
+    parser.add_argument("--quotas", action="store_true", help="processor limits per role, where the machine allows")
+    parser.add_argument("--profile", action="store_true", help="flame graphs of the busiest 20 s, by py-spy")
+    parser.add_argument("--hours", type=_positive, metavar="H", help="length of the long watch, p9")
     parser.add_argument("--work-dir", type=Path, metavar="DIR", help="where the database lies while measuring")
     parser.add_argument(
         "--fault", action="append", default=[], choices=sorted(FAULTS), help="of the drill; may be repeated"

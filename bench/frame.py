@@ -6,12 +6,14 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from bench.report import Report
+
+Network = Literal["direct", "az"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +22,10 @@ class Options:
 
     `scale` multiplies amounts (runs a second, rows, seconds of a long watch), and the targets that are
     amounts with them; 1 is the measurement, less is a check that it works. `executors` is the number of
-    executor processes. `steps` (runs a second) and `step_seconds` replace those of P2. `work_dir` holds the
-    database; a new folder in it is made and removed.
+    executor processes. `steps` (runs a second) and `step_seconds` replace those of P2. `network`: how far the
+    database is; `az` is +1 ms a round trip, by a proxy. `quotas`: processor limits per role, as in the seed.
+    `profile`: flame graphs of the busiest seconds. `hours`: of the long watch. `report`: the folder that takes
+    what belongs to a report beside it. `work_dir` holds the database; a new folder in it is made and removed.
     """
 
     short: bool = False
@@ -31,6 +35,11 @@ class Options:
     executors: int = 1
     steps: tuple[int, ...] = ()
     step_seconds: int | None = None
+    network: Network = "direct"
+    quotas: bool = False
+    profile: bool = False
+    hours: float | None = None
+    report: Path | None = None
     work_dir: Path | None = None
     faults: tuple[str, ...] = ()
 

@@ -2,11 +2,7 @@
 
 import pytest
 
-from endpoints import TransportFactory
-from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
-from transport_suite import CHECKS
-
-TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport}
+from transport_suite import CHECKS, TRANSPORTS
 
 
 @pytest.mark.parametrize("check", CHECKS)

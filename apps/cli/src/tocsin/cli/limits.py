@@ -6,6 +6,7 @@ from tocsin.common.settings import Settings
 
 _DEFAULT = 10_000
 _RESERVED_FILES = 1_000
+_FILES_BUT_CONNECTIONS = 500
 
 
 def in_flight_limit(settings: Settings) -> int:
@@ -16,3 +17,9 @@ def in_flight_limit(settings: Settings) -> int:
         soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     return max(1, min(settings.max_in_flight or _DEFAULT, soft - _RESERVED_FILES))
+
+
+def connection_limit() -> int:
+    """Connections to endpoints per process, idle ones included: more than calls in flight, and files are left over."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(1, soft - _FILES_BUT_CONNECTIONS)

@@ -10,7 +10,7 @@ import random
 from dataclasses import dataclass
 from uuid import UUID
 
-from tocsin.cli.limits import in_flight_limit
+from tocsin.cli.limits import connection_limit, in_flight_limit
 from tocsin.common.calls import Listener
 from tocsin.common.clock import Clock, DatabaseClock, SystemClock
 from tocsin.common.errors import LeaseLostError, StoreUnavailableError
@@ -29,6 +29,8 @@ from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.pool import CallPool
 from tocsin.executor.resolver import AiodnsLookup, CachingResolver
 from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from tocsin.executor.transport.lean import LeanTransport
+from tocsin.executor.transport.port import Transport
 
 log = logging.getLogger("tocsin.node")
 
@@ -130,11 +132,8 @@ class ExecutorNode:
             await store.close()
 
     def _calls(self, store: PostgresStore, lease: Lease, listener: Listener, database_clock: DatabaseClock) -> CallPool:
-        policy = EgressPolicy.parse(self._settings.egress_allow)
-        servers = tuple(s.strip() for s in self._settings.dns_servers.split(",") if s.strip())
-        guard = EgressGuard(policy, CachingResolver(AiodnsLookup(servers), self._clock))
         return CallPool(
-            AiohttpTransport(guard, self._clock, self._rng),
+            self._transport(),
             store.runs,
             lease.id,
             lease,
@@ -144,6 +143,14 @@ class ExecutorNode:
             self._rng,
             self._meter,
         )
+
+    def _transport(self) -> Transport:
+        policy = EgressPolicy.parse(self._settings.egress_allow)
+        servers = tuple(s.strip() for s in self._settings.dns_servers.split(",") if s.strip())
+        guard = EgressGuard(policy, CachingResolver(AiodnsLookup(servers), self._clock))
+        if self._settings.transport == "lean":
+            return LeanTransport(guard, self._clock, self._rng, open_limit=connection_limit())
+        return AiohttpTransport(guard, self._clock, self._rng)
 
     async def drain(self, grace: float) -> bool:
         """Finishes within `grace` seconds and ends `run`; says whether everything was finished."""

@@ -9,8 +9,8 @@
 | cancelled | cancelled |
 
 The wait before the next attempt is the task's back-off, or, on 429 and 503, exactly what a usable
-`Retry-After` asks. It never reaches past the deadline: the back-off is drawn from what is left, and
-a `Retry-After` beyond it ends the run.
+`Retry-After` asks, or none where an old connection was at fault (`Failure.reused`). It never reaches
+past the deadline: the back-off is drawn from what is left, and a `Retry-After` beyond it ends the run.
 """
 
 import random
@@ -75,7 +75,7 @@ def classify(
         if result.outcome is Outcome.CANCELLED:
             return Verdict(Outcome.CANCELLED, RunState.CANCELLED, error=result.error)
         failed = Verdict(result.outcome, None, error=result.error)
-        return _again(failed, retry, attempt, elapsed=elapsed, asked=None, rng=rng)
+        return _again(failed, retry, attempt, elapsed=elapsed, asked=0.0 if result.reused else None, rng=rng)
     error = f"the endpoint answered {result.status}"
     if 300 <= result.status <= 399:
         error += "; redirects are not followed"

@@ -25,6 +25,7 @@ from tocsin.executor.completer import Completer, CompleterConfig
 from tocsin.executor.recheck import Rechecker
 from tocsin.executor.request import Templates
 from tocsin.executor.signature import Signer
+from tocsin.executor.stale import StaleCalls
 from tocsin.executor.timers import Timers
 from tocsin.executor.transport.port import Failure, NotStartedError, Response, Transport
 
@@ -122,6 +123,7 @@ class CallPool:
         self._calls: dict[UUID, _Call] = {}
         self._signers: dict[tuple[str, ...], Signer] = {}
         self._templates = Templates()
+        self._stale = StaleCalls()
         self._completer = Completer(runs, lease_id, clock, meter, self._committed, completer)
         self._flushing: asyncio.Task[None] | None = None
         self._landed = asyncio.Event()
@@ -228,13 +230,13 @@ class CallPool:
         reach("call.before")
         call.in_transport = True
         try:
-            result = await self._transport.call(request, _Gate(self, call))
+            result = await self._transport.call(self._stale.request(run.run_id, request), _Gate(self, call))
         except asyncio.CancelledError:
             if not call.aborted:
                 raise
             return Failure(Outcome.CANCELLED, "the run was cancelled", call.started)
         reach("call.after")
-        return result
+        return self._stale.result(run.run_id, result)
 
     def _finish(self, call: _Call, result: Response | Failure) -> None:
         run = call.order.run

@@ -251,6 +251,21 @@ class TakesWhatCame(AiohttpTransport):
         return body, False
 
 
+class TakesAnyEnd(AiohttpTransport):
+    """Takes every end of a connection for the end of a body."""
+
+    def _ended_well(self, protocol: ResponseHandler) -> bool:
+        return True
+
+
+class PassesOverAllInterimAnswers(AiohttpTransport):
+    max_interim_answers = 1_000_000_000
+
+
+class CountsInterimAnswersShort(AiohttpTransport):
+    max_interim_answers = 31
+
+
 class AsksWithoutTheDot(AiohttpTransport):
     """Looks a fully qualified name up as a relative one."""
 

@@ -25,7 +25,7 @@ from endpoints import (
     then_close,
 )
 from tocsin.common.store.rows import Outcome
-from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Response
+from tocsin.executor.transport.port import MAX_BODY_BYTES, MAX_INTERIM_ANSWERS, Failure, Response
 
 
 async def b52_redirects_are_not_followed(make: TransportFactory) -> None:
@@ -118,6 +118,15 @@ async def b57_a_server_that_never_reads_costs_no_socket(make: TransportFactory) 
         over.set()
 
 
+def _then_reset(data: bytes) -> Callable[[Line, Seen], Awaitable[bool]]:
+    async def answer(line: Line, _request: Seen) -> bool:
+        await line.write(data)
+        line.reset()
+        return False
+
+    return answer
+
+
 async def b59_cut_answers_are_lost_connections(make: TransportFactory) -> None:
     head = b"HTTP/1.1 200 OK\r\n"
     cut = (
@@ -127,22 +136,46 @@ async def b59_cut_answers_are_lost_connections(make: TransportFactory) -> None:
         head + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n",
     )
 
-    def reset(data: bytes) -> Callable[[Line, Seen], Awaitable[bool]]:
-        async def answer(line: Line, _request: Seen) -> bool:
-            await line.write(data)
-            line.reset()
-            return False
-
-        return answer
-
     for data in cut:
-        for script in (then_close(data), reset(data)):
+        for script in (then_close(data), _then_reset(data)):
             async with answering(script) as endpoint, calling(make) as caller:
                 for method in ("POST", "PUT"):
                     failure = await caller.failure(outgoing(endpoint.url(), method=method))
                     assert failure.outcome is Outcome.CONNECTION_LOST, failure
                     assert failure.sent
                 assert len(endpoint.seen) == 2
+
+
+async def a_reset_cuts_off_what_only_the_end_of_its_connection_ends(make: TransportFactory) -> None:
+    heads = (b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\n")
+    for data in [*heads, *(head + b"hello" for head in heads)]:
+        async with answering(then_close(data)) as endpoint, calling(make) as caller:
+            assert (await caller.answer(outgoing(endpoint.url()))).body == data.partition(b"\r\n\r\n")[2]
+        async with answering(_then_reset(data)) as endpoint, calling(make) as caller:
+            failure = await caller.failure(outgoing(endpoint.url()))
+            assert (failure.outcome, failure.status) == (Outcome.CONNECTION_LOST, 200), (data, failure)
+            assert failure.sent
+
+
+async def a_reset_after_an_answer_spoils_nothing(make: TransportFactory) -> None:
+    head = b"HTTP/1.1 200 OK\r\nConnection: close\r\n"
+    whole = (head + b"Content-Length: 0\r\n\r\n", head + b"Transfer-Encoding: chunked\r\n\r\n0\r\n\r\n")
+    for data in (*whole, b"HTTP/1.1 204 No Content\r\n\r\n"):
+        async with answering(_then_reset(data)) as endpoint, calling(make) as caller:
+            assert (await caller.answer(outgoing(endpoint.url()))).body == b""
+
+
+async def interim_answers_are_bounded(make: TransportFactory) -> None:
+    interim = b"HTTP/1.1 102 Processing\r\n\r\n"
+    async with answering(always(interim * MAX_INTERIM_ANSWERS + OK)) as endpoint, calling(make) as caller:
+        for _ in range(2):
+            assert (await caller.answer(outgoing(endpoint.url()))).body == b"ok"
+        assert endpoint.accepted == 1
+    for pause, piece in ((0.0, interim * 100), (0.001, interim)):
+        async with answering(_forever(b"", piece, pause)) as endpoint, calling(make) as caller:
+            failure = await caller.failure(outgoing(endpoint.url()))
+            assert (failure.outcome, failure.sent) == (Outcome.PROTOCOL_ERROR, True), failure
+            await endpoint.until_open(0)
 
 
 async def b59_a_body_with_broken_framing_ends_the_call(make: TransportFactory) -> None:
@@ -165,8 +198,13 @@ async def b59_a_body_with_broken_framing_ends_the_call(make: TransportFactory) -
 
 
 async def closing_ends_a_call_in_its_answer(make: TransportFactory) -> None:
+    await _closed_in_its_answer(make, b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok")
+    await _closed_in_its_answer(make, b"HTTP/1.1 200 OK\r\n\r\nok")
+
+
+async def _closed_in_its_answer(make: TransportFactory, data: bytes) -> None:
     async def answer(line: Line, _request: Seen) -> bool:
-        await line.write(b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok")
+        await line.write(data)
         answered.set()
         await line.hang()
         return False
@@ -199,6 +237,33 @@ async def b59_nothing_is_sent_again_on_a_reused_connection(make: TransportFactor
             await caller.answer(outgoing(endpoint.url(), method=method))
             assert len(endpoint.seen) == 3
             assert endpoint.accepted == 2
+
+
+async def a_reused_connection_that_ends_unheard_is_told(make: TransportFactory) -> None:
+    ends = {b"": True, b"HTTP/1.1 2": False, b"HTTP/1.1 102 Processing\r\n\r\n": False}
+
+    async def answer(line: Line, request: Seen) -> bool | None:
+        if request.body == b"end":
+            await line.write(piece)
+            return False
+        await line.write(OK)
+        return None
+
+    for piece, unheard in ends.items():
+        async with answering(answer) as endpoint, calling(make) as caller:
+            for reused in (False, True):
+                if reused:
+                    await caller.answer(outgoing(endpoint.url()))
+                failure = await caller.failure(outgoing(endpoint.url(), body=b"end"))
+                assert (failure.outcome, failure.sent) == (Outcome.CONNECTION_LOST, True), failure
+                assert failure.reused == (reused and unheard), (piece, reused, failure)
+
+
+async def a_fresh_request_gets_a_connection_of_its_own(make: TransportFactory) -> None:
+    async with answering(always(OK)) as endpoint, calling(make) as caller:
+        for opened, fresh in ((1, False), (2, True), (3, True), (3, False)):
+            await caller.answer(outgoing(endpoint.url())._replace(fresh=fresh))
+            assert endpoint.accepted == opened
 
 
 async def b59_a_connection_closed_while_idle_is_not_used(make: TransportFactory) -> None:

@@ -14,6 +14,10 @@ import checks_faults
 import checks_gate
 import checks_tls
 from endpoints import TransportFactory
+from tocsin.executor.transport.aiohttp_transport import AiohttpTransport
+from tocsin.executor.transport.lean import LeanTransport
+
+TRANSPORTS: dict[str, TransportFactory] = {"aiohttp": AiohttpTransport, "lean": LeanTransport}
 
 Check = Callable[[TransportFactory], Awaitable[None]]
 

@@ -7,7 +7,8 @@ connector, writes one request on it, in one write and in the same step as the ga
 one answer. That is also half of the session's time for a call.
 
 Parts of `aiohttp` in use that its documentation does not promise, each held by the conformance suite:
-`ResponseHandler`, which parses what a connection receives, and a request as what a connection is asked for.
+`ResponseHandler`, which parses what a connection receives and keeps how it ended, and a request as what a
+connection is asked for.
 """
 
 import asyncio
@@ -16,12 +17,15 @@ import select
 import ssl
 from functools import lru_cache
 from typing import ClassVar
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
+from aiohttp.hdrs import CONTENT_LENGTH
 from aiohttp.http import HttpProcessingError, RawResponseMessage
+from aiohttp.streams import EMPTY_PAYLOAD
 from yarl import URL
 
 from tocsin.common.clock import Clock
@@ -29,15 +33,17 @@ from tocsin.common.store.rows import Outcome
 from tocsin.common.target import DEFAULT_PORTS, Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
+from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context, in_order_of_trial
 from tocsin.executor.transport.failures import lost, refused
-from tocsin.executor.transport.port import MAX_BODY_BYTES, Failure, Gate, OutgoingRequest, Response
+from tocsin.executor.transport.port import (
+    MAX_BODY_BYTES,
+    MAX_INTERIM_ANSWERS,
+    Failure,
+    Gate,
+    OutgoingRequest,
+    Response,
+)
 from tocsin.executor.transport.wire import serialize
-
-KEEPALIVE_SECONDS = 75.0
-"""Longer than a minute, so that a task that runs every minute finds its connection open."""
-
-MAX_ADDRESSES = 4
-"""How many addresses of a name one call tries; each but the last gets its part of the time left."""
 
 
 class _StaleConnectionError(Exception):
@@ -47,7 +53,7 @@ class _StaleConnectionError(Exception):
 class _Call:
     """What is known of one call while it runs."""
 
-    __slots__ = ("connection", "gate", "phase", "request", "started", "status", "unshared")
+    __slots__ = ("connection", "gate", "phase", "request", "reused", "started", "status", "unshared")
 
     def __init__(self, request: OutgoingRequest, gate: Gate) -> None:
         self.request = request
@@ -56,7 +62,8 @@ class _Call:
         self.started: float | None = None
         self.status: int | None = None
         self.connection: Connection | None = None
-        self.unshared = False  # the connection must not go back to the pool
+        self.unshared = request.fresh  # the connection must not go back to the pool
+        self.reused = False  # it comes out of the pool
 
     def release(self) -> None:
         """Gives the connection back to the pool, which closes it if it is not fit to be used again."""
@@ -81,6 +88,7 @@ class AiohttpTransport:
     """
 
     max_body_bytes: ClassVar[int] = MAX_BODY_BYTES
+    max_interim_answers: ClassVar[int] = MAX_INTERIM_ANSWERS
 
     def __init__(
         self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
@@ -89,6 +97,7 @@ class AiohttpTransport:
         self._clock = clock
         self._rng = rng
         self._polls: WeakKeyDictionary[ResponseHandler, select.poll] = WeakKeyDictionary()
+        self._heard: WeakSet[ResponseHandler] = WeakSet()  # those that sent an interim answer
         self._connector = self._open(ssl_context or default_ssl_context())
         self._peer = lru_cache(maxsize=8_192)(_peer)
 
@@ -129,17 +138,7 @@ class AiohttpTransport:
         return await self._try(call, addresses[-1], None)
 
     def _pick(self, addresses: tuple[str, ...]) -> tuple[str, ...]:
-        """Some of a name's addresses, in order of trial: IPv4 first, each family from a random one on."""
-        if len(addresses) == 1:
-            return addresses
-        picked: list[str] = []
-        for family in (
-            [address for address in addresses if ":" not in address],
-            [address for address in addresses if ":" in address],
-        ):
-            first = self._rng.randrange(len(family)) if family else 0
-            picked += family[first:] + family[:first]
-        return tuple(picked[:MAX_ADDRESSES])
+        return in_order_of_trial(addresses, self._rng)
 
     async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
         """One exchange with one address; `connect` limits the time for a connection, in seconds."""
@@ -149,17 +148,18 @@ class AiohttpTransport:
             except _StaleConnectionError:
                 call.abort()  # one less in the pool each time
             except (aiohttp.ClientError, HttpProcessingError, OSError) as error:
+                stale = self._stale(call, error)
                 call.abort()
                 if call.started is None:
                     return refused(error, address, call.request.target)
-                return lost(error, call.started, call.status)
+                return lost(error, call.started, call.status, reused=stale)
             except BaseException:
                 call.abort()
                 raise
 
     async def _exchange(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
         target = call.request.target
-        peer = self._peer(target.scheme, address, target.port, self._name(target))
+        peer = self._peer(target.scheme, address, target.port, self._name(target), call.request.fresh)
         call.connection = await self._connector.connect(peer, [], _timeout(connect))
         protocol = call.connection.protocol
         assert protocol is not None
@@ -169,6 +169,8 @@ class AiohttpTransport:
         head, content = await self._answer(protocol)
         call.status, call.phase = head.code, "reading the answer"
         body, truncated = await self._body(protocol, content)
+        if not truncated and _ends_with_connection(head, content) and not self._ended_well(protocol):
+            raise aiohttp.ClientPayloadError
         if truncated or call.unshared:
             call.abort()
         else:
@@ -186,6 +188,7 @@ class AiohttpTransport:
         """Writes the request, once, in the step in which the gate was checked."""
         transport = protocol.transport
         await call.gate.ready()
+        call.reused = protocol in self._polls
         self._refuse_dead(protocol, transport)
         assert transport is not None
         wire = serialize(call.request)
@@ -208,15 +211,28 @@ class AiohttpTransport:
                 raise aiohttp.ClientConnectionResetError("closed before the request was sent")
             poll = self._polls[protocol] = select.poll()
             poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
+            if protocol.closed is not None:
+                protocol.closed.add_done_callback(_seen)
         elif protocol.should_close or transport is None or transport.is_closing() or poll.poll(0):
             raise _StaleConnectionError
 
     async def _answer(self, protocol: ResponseHandler) -> tuple[RawResponseMessage, aiohttp.StreamReader]:
         """The answer's head, and its body to come. Interim answers are passed over (RFC 9110, section 15.2)."""
-        while True:
+        for _ in range(self.max_interim_answers + 1):
             head, content = await protocol.read()
             if not 100 <= head.code <= 199 or head.code == 101:
                 return head, content
+            self._heard.add(protocol)
+        raise HttpProcessingError(message=f"more than {self.max_interim_answers} interim answers")
+
+    def _stale(self, call: _Call, error: Exception) -> bool:
+        """Whether a connection out of the pool ended without a byte of an answer, as far as the library tells: with one
+        that is cut off in its head the disconnection carries what there is of it."""
+        if not call.reused or call.status is not None or call.connection is None:
+            return False
+        if isinstance(error, aiohttp.ServerDisconnectedError):
+            return isinstance(error.message, str) and call.connection.protocol not in self._heard
+        return isinstance(error, OSError) and call.connection.protocol not in self._heard
 
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
@@ -226,9 +242,7 @@ class AiohttpTransport:
         """A body that is not whole yet ends with its connection: a parser that finds the framing broken closes that,
         as does the connector when it is closed, but neither wakes who waits for more of the body."""
 
-        def end(lost: "asyncio.Future[None] | None") -> None:
-            if lost is not None and not lost.cancelled():
-                lost.exception()  # a reset; it is told by the body
+        def end(_: "asyncio.Future[None] | None") -> None:
             if not content.is_eof() and content.exception() is None:
                 content.set_exception(aiohttp.ClientPayloadError())
 
@@ -253,12 +267,21 @@ class AiohttpTransport:
                 return body[: self.max_body_bytes], True
         return body, False
 
+    def _ended_well(self, protocol: ResponseHandler) -> bool:
+        """Whether the endpoint ended the connection, by FIN: not a reset, and not this side. The library takes any end
+        of a connection for the end of such a body."""
+        return isinstance(protocol.exception(), aiohttp.ServerDisconnectedError) and not self._connector.closed
 
-def default_ssl_context() -> ssl.SSLContext:
-    """Certificates and names verified against the system's authorities; HTTP/1.1 only."""
-    context = ssl.create_default_context()
-    context.set_alpn_protocols(["http/1.1"])
-    return context
+
+def _ends_with_connection(head: RawResponseMessage, content: aiohttp.StreamReader) -> bool:
+    """Whether only the connection's end says where the body ends."""
+    return content is not EMPTY_PAYLOAD and not head.chunked and CONTENT_LENGTH not in head.headers
+
+
+def _seen(closed: "asyncio.Future[None]") -> None:
+    """A reset is told by the answer, that of an idle connection by nobody: it is not to be reported as forgotten."""
+    if not closed.cancelled():
+        closed.exception()
 
 
 def _share(limit: asyncio.Timeout, parts: int) -> float | None:
@@ -274,9 +297,18 @@ def _timeout(connect: float | None) -> aiohttp.ClientTimeout:
 _NO_LIMIT = aiohttp.ClientTimeout()
 
 
-def _peer(scheme: str, address: str, port: int, name: str | None) -> aiohttp.ClientRequest:
+class _Fresh(aiohttp.ClientRequest):
+    """Finds nothing in the pool, for nothing is put there under its key: its connections are not shared."""
+
+    @property
+    def connection_key(self) -> ConnectionKey:
+        return super().connection_key._replace(proxy_headers_hash=1)
+
+
+def _peer(scheme: str, address: str, port: int, name: str | None, fresh: bool) -> aiohttp.ClientRequest:
     """What the connector is asked for: it reads nothing of a request but where it goes, and under which name."""
     host = f"[{address}]" if ":" in address else address
     default = "" if port == DEFAULT_PORTS[scheme] else f":{port}"
     url = URL(f"{scheme}://{host}{default}/", encoded=True)
-    return aiohttp.ClientRequest("GET", url, loop=asyncio.get_running_loop(), server_hostname=name)
+    kind = _Fresh if fresh else aiohttp.ClientRequest
+    return kind("GET", url, loop=asyncio.get_running_loop(), server_hostname=name)

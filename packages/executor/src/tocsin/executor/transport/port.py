@@ -10,6 +10,9 @@ Promises, held for each transport by `tests/conformance/transport_suite.py`:
 - An answer counts once its head and its body, or the first `MAX_BODY_BYTES` of it, have arrived.
   An answer cut off before is a `Failure`, whatever its status line said: a task is called at least
   once and carries an idempotency key, so calling again is safe, and taking a crash for a success is not.
+  A body with neither length nor chunks is whole where its connection ends by FIN, and cut off where
+  it ends otherwise (RFC 9112, sections 6.3 and 8).
+- More than `MAX_INTERIM_ANSWERS` interim answers (1xx) before the answer are no HTTP.
 - A call that is cancelled leaves no socket open.
 """
 
@@ -22,6 +25,9 @@ from tocsin.common.target import Target
 
 MAX_BODY_BYTES: Final = 16 * 1024
 """How much of an answer's body is read and kept; a connection with more on it is closed."""
+
+MAX_INTERIM_ANSWERS: Final = 32
+"""How many interim answers (RFC 9110, section 15.2) one call passes over."""
 
 Headers = tuple[tuple[str, str], ...]
 """Header fields in their order on the wire; a name may stand more than once."""
@@ -65,6 +71,7 @@ class OutgoingRequest(NamedTuple):
 
     `headers` are checked names and values (`tocsin.common.target.check_headers`). `deadline` is in
     seconds from the call of `Transport.call` and covers everything, the body of the answer included.
+    `fresh`: on a connection that is opened for it, none that has waited for a call.
     """
 
     target: Target
@@ -72,6 +79,7 @@ class OutgoingRequest(NamedTuple):
     headers: Headers
     body: bytes
     deadline: float
+    fresh: bool = False
 
 
 class Response(NamedTuple):
@@ -97,13 +105,16 @@ class Failure:
     """A call without an answer that counts.
 
     `started` is the monotonic instant of the first byte sent, None if nothing was sent. `status` is
-    that of an answer which was cut off, for the record only. `error` is one clean line.
+    that of an answer which was cut off, for the record only. `error` is one clean line. `reused`: the
+    connection had been open before this call and ended without a byte of an answer, so it is likely
+    that the endpoint had closed it for its age and saw nothing of the request.
     """
 
     outcome: Outcome
     error: str
     started: float | None = None
     status: int | None = None
+    reused: bool = False
 
     @property
     def sent(self) -> bool:

@@ -1,0 +1,32 @@
+"""What every transport holds to when it connects: the order of addresses, TLS, and how long a connection is kept."""
+
+import random
+import ssl
+from typing import Final
+
+KEEPALIVE_SECONDS: Final = 75.0
+"""Longer than a minute, so that a task that runs every minute finds its connection open."""
+
+MAX_ADDRESSES: Final = 4
+"""How many addresses of a name one call tries; each but the last gets its part of the time left."""
+
+
+def default_ssl_context() -> ssl.SSLContext:
+    """Certificates and names verified against the system's authorities; HTTP/1.1 only."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def in_order_of_trial(addresses: tuple[str, ...], rng: random.Random) -> tuple[str, ...]:
+    """At most `MAX_ADDRESSES` of a name's addresses: IPv4 first, each family from a random one on."""
+    if len(addresses) == 1:
+        return addresses
+    picked: list[str] = []
+    for family in (
+        [address for address in addresses if ":" not in address],
+        [address for address in addresses if ":" in address],
+    ):
+        first = rng.randrange(len(family)) if family else 0
+        picked += family[first:] + family[:first]
+    return tuple(picked[:MAX_ADDRESSES])

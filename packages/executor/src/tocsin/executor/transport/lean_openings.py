@@ -1,0 +1,91 @@
+"""Which connection is opened next, and when: a peak must not spend all of the event loop's time on handshakes.
+
+A TLS handshake costs about a millisecond of processor time, more than a hundred calls; so there are only so many at
+once, begun a little apart, and the places that want connections take turns.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Final, Generic, Protocol, TypeVar
+
+from tocsin.common.clock import Clock
+
+SLOW_SECONDS: Final = 0.1
+"""An opening that takes longer waits for its endpoint, and costs nothing while it does: it no longer counts, or a few
+dead endpoints would stop all others."""
+
+
+class _HasPlace(Protocol):
+    @property
+    def place(self) -> object: ...
+
+
+T = TypeVar("T", bound=_HasPlace)
+
+
+class Lane(Generic[T]):
+    """Begins openings with `begin`: at most `at_once` that are under way and not slow, `apart` seconds from one to the
+    next, and only while `room()`. Each place in turn, whatever the others want; of one place the oldest first."""
+
+    def __init__(
+        self, begin: Callable[[T], None], room: Callable[[], bool], clock: Clock, *, at_once: int, apart: float = 0.0
+    ) -> None:
+        self._begin = begin
+        self._room = room
+        self._clock = clock
+        self._at_once = at_once
+        self._apart = apart
+        self._turns: OrderedDict[object, OrderedDict[T, None]] = OrderedDict()
+        self._busy: set[T] = set()
+        self._next = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, opening: T) -> None:
+        self._turns.setdefault(opening.place, OrderedDict())[opening] = None
+        self.go()
+
+    def remove(self, opening: T) -> bool:
+        """Takes one back; False if it is under way, or has been."""
+        waiting = self._turns.get(opening.place)
+        if waiting is None or opening not in waiting:
+            return False
+        del waiting[opening]
+        if not waiting:
+            del self._turns[opening.place]
+        return True
+
+    def free(self, opening: T) -> None:
+        """The opening is over, or slow."""
+        if opening in self._busy:
+            self._busy.remove(opening)
+            self.go()
+
+    def go(self) -> None:
+        """Begins what may begin now."""
+        while self._turns and len(self._busy) < self._at_once and self._timer is None:
+            now = self._clock.monotonic()
+            if now < self._next:
+                self._timer = asyncio.get_running_loop().call_later(self._next - now, self.fire)
+                return
+            if not self._room():
+                return
+            place, waiting = self._turns.popitem(last=False)
+            opening, _ = waiting.popitem(last=False)
+            if waiting:
+                self._turns[place] = waiting
+            self._busy.add(opening)
+            self._next = now + self._apart
+            asyncio.get_running_loop().call_later(SLOW_SECONDS, self.free, opening)
+            self._begin(opening)
+
+    def fire(self) -> None:
+        """The event loop calls it when the next one may begin."""
+        self._timer = None
+        self.go()
+
+    def clear(self) -> None:
+        self._turns.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,128 @@
+"""Openings: so many at once, a little apart, every place in turn, and none is held up by dead endpoints."""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from lean_bench import manual_clock
+from tocsin.executor.transport.lean_openings import SLOW_SECONDS, Lane
+
+
+@dataclass(eq=False)
+class Wanted:
+    place: str
+
+
+@dataclass
+class Traffic:
+    """A lane whose openings only begin; the test moves its clock and fires its timer."""
+
+    at_once: int = 2
+    apart: float = 0.0
+    places: int = 1_000
+    begun: list[Wanted] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.clock = manual_clock()
+        self.lane: Lane[Wanted] = Lane(
+            self.begun.append, lambda: self.places > len(self.begun), self.clock, at_once=self.at_once, apart=self.apart
+        )
+
+    def want(self, *places: str) -> list[Wanted]:
+        wanted = [Wanted(place) for place in places]
+        for each in wanted:
+            self.lane.add(each)
+        return wanted
+
+    @property
+    def order(self) -> str:
+        return "".join(each.place for each in self.begun)
+
+
+async def test_only_so_many_are_under_way_at_once() -> None:
+    traffic = Traffic(at_once=2)
+    first, *_ = traffic.want("a", "b", "c", "d")
+    assert traffic.order == "ab"
+    traffic.lane.free(first)
+    traffic.lane.free(first)  # over, and later slow: counted once
+    assert traffic.order == "abc"
+
+
+async def test_places_take_turns_whatever_one_of_them_wants() -> None:
+    traffic = Traffic(at_once=1)
+    traffic.want(*"aaaaabbc")
+    for _ in range(7):
+        traffic.lane.free(traffic.begun[-1])
+    assert traffic.order == "aabcabaa"
+
+
+async def test_they_begin_a_little_apart() -> None:
+    traffic = Traffic(at_once=10, apart=0.002)
+    traffic.want(*"abc")
+    assert traffic.order == "a"
+    traffic.lane.fire()  # early: nothing begins
+    assert traffic.order == "a"
+    for order in ("ab", "abc"):
+        traffic.clock.advance(0.002)
+        traffic.lane.fire()
+        assert traffic.order == order
+    traffic.lane.clear()
+
+
+async def test_after_a_pause_the_first_one_begins_at_once() -> None:
+    traffic = Traffic(at_once=10, apart=0.002)
+    traffic.want("a")
+    traffic.clock.advance(5)
+    traffic.want("b")
+    assert traffic.order == "ab"
+
+
+async def test_one_that_is_slow_makes_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    timers: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
+    traffic = Traffic(at_once=1)
+    slow, _ = traffic.want("a", "b")
+    assert traffic.order == "a"
+    ((seconds, call, opening),) = timers
+    assert (seconds, opening) == (SLOW_SECONDS, slow)
+    call(opening)
+    assert traffic.order == "ab"
+
+
+async def test_what_is_no_longer_wanted_does_not_begin() -> None:
+    traffic = Traffic(at_once=1)
+    first, second, third = traffic.want("a", "a", "b")
+    assert not traffic.lane.remove(first)
+    assert traffic.lane.remove(second)
+    assert traffic.lane.remove(third)
+    traffic.lane.free(first)
+    assert traffic.order == "a"
+
+
+async def test_without_room_they_wait() -> None:
+    traffic = Traffic(places=1)
+    traffic.want("a", "b")
+    assert traffic.order == "a"
+    traffic.places = 2
+    traffic.lane.go()
+    assert traffic.order == "ab"
+
+
+class Greedy(Lane[Wanted]):
+    """Broken: one place after the other."""
+
+    def add(self, opening: Wanted) -> None:
+        super().add(opening)
+        self._turns = type(self._turns)(sorted(self._turns.items(), key=lambda turn: str(turn[0])))
+
+
+async def test_the_check_of_turns_catches_a_lane_that_serves_the_first_place_first() -> None:
+    traffic = Traffic(at_once=1)
+    traffic.lane.__class__ = Greedy
+    for place in "aabb":
+        traffic.want(place)
+        traffic.want("a")
+        traffic.lane.free(traffic.begun[-1])
+    assert traffic.order.startswith("aaaa")
