@@ -90,6 +90,10 @@ class Caller:
             answer.raise_for_status()
             return answer.status
 
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
 
 def database() -> str:
     return os.environ["PEER_DATABASE"]

@@ -28,6 +28,11 @@ class Peer:
     processes: tuple[int, ...] = (1, 2)
 
     @property
+    def is_bare(self) -> bool:
+        """Whether it is no peer but a client in a loop."""
+        return self.store == "none"
+
+    @property
     def module(self) -> str:
         return f"bench.peers.{self.name}_peer"
 
@@ -75,7 +80,14 @@ PEERS = (
     ),
     Peer(
         "bare",
-        "aiohttp in a loop, nothing kept: the limit of the client and the endpoint",
+        "no peer: aiohttp in a loop, nothing kept",
+        store="none",
+        defers=False,
+        processes=(1,),
+    ),
+    Peer(
+        "lean",
+        "no peer: the product's lean transport in a loop, nothing kept",
         store="none",
         defers=False,
         processes=(1,),

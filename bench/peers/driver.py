@@ -29,7 +29,6 @@ SETTLE_SECONDS = 1.0
 """After the last job's call: a second call of a job, and results that are still being written, come in it."""
 
 STOP_SECONDS = 10.0
-_LOOK_SECONDS = 0.5
 
 
 class AdapterError(Exception):
@@ -164,7 +163,7 @@ async def attempted(attempt: Attempt, adapter: Adapter, endpoint: Endpoint, scre
         if time.time() > jobs.due:
             raise LateError(f"not ready at the jobs' instant, {lead:.0f} s after the start")
         ends = due[job_id(attempt.count - 1)] + attempt.limit
-        arrivals, fault = await _until_called(due, endpoint, workers, ends, f"{attempt.text}", screen)
+        arrivals, fault = await _until_called(due, endpoint, workers, ends, attempt.text, screen)
         kept = await _kept(adapter)
     return judged(due, arrivals, processes=attempt.processes, kept=kept, fault=fault)
 
@@ -178,9 +177,10 @@ async def _until_called(
     dead: list[Command] = []
 
     async def over() -> bool:
-        some = await endpoint.take()
-        arrivals.extend(some)
-        waiting.difference_update(arrival.task_id for arrival in some)
+        if await endpoint.count() >= len(waiting):  # to read its log is dear for an endpoint at work
+            some = await endpoint.take()
+            arrivals.extend(some)
+            waiting.difference_update(arrival.task_id for arrival in some)
         dead.extend(worker for worker in workers if worker.process.returncode is not None)
         return not waiting or bool(dead)
 

@@ -26,6 +26,7 @@ from bench.peers.driver import (
 from bench.peers.installation import NotInstalledError, python_of, redis_server
 from bench.peers.verdict import COLUMNS, NOT_RUN, Outcome, Row, best_drain, cells, figures, targets
 from bench.report import Report
+from bench.series import Charts, Table
 from bench.system import environment_of, server, work_folder
 
 DRAIN = 30_000
@@ -39,13 +40,16 @@ STEADY_WAIT_MS = 150
 LIMIT_SECONDS = 120.0
 SHORT_LIMIT_SECONDS = 25.0
 
+TITLE = "Other queues at the same work"
+BARS = ("jobs/s", "steady p99, ms")
+
 NOT_MEANING = (
     "that one is better than another: the peers do other things too, some have no tenants, no retries by default, no "
     "fairness, no signatures, some keep less or lose it with their Redis; each is configured by its documentation as "
     "said in its row, by people who know Tocsin best. All of it, with databases and the endpoint, shares one machine; "
     "peers on machines of their own, or with other jobs than a short HTTP call, come out in another order. Drained at "
-    "an endpoint that answers at once, steady at one that answers after 150 ms. The bare client keeps nothing and is "
-    "no peer."
+    "an endpoint that answers at once, steady at one that answers after 150 ms. The bare clients keep nothing and "
+    "are no peers."
 )
 
 
@@ -97,11 +101,12 @@ async def run(options: Options, screen: Screen) -> Report:
     return Report(
         test="peers",
         environment=where,
-        targets=targets(mine, [row for row in rows if row.name != "bare"]),
+        targets=targets(mine, [row for peer, row in zip(PEERS, rows, strict=True) if not peer.is_bare]),
         figures=figures([mine, *rows]),
         lost=sum(each.lost for each in found),
         duplicates=sum(each.duplicates for each in found),
         not_meaning=NOT_MEANING,
+        charts=Charts(tables=[Table(TITLE, COLUMNS, [cells(row) for row in [mine, *rows]], bars=BARS)]),
     )
 
 
