@@ -3,6 +3,7 @@
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Literal
 
@@ -54,7 +55,7 @@ PEERS = (
         "apscheduler",
         "AsyncIOScheduler, SQLAlchemyJobStore on PostgreSQL, uvloop; its job store allows one process; keeps no result",
         packages=("apscheduler",),
-        enqueue_seconds=0.004,
+        enqueue_seconds=0.002,
         processes=(1,),
     ),
     Peer(
@@ -105,5 +106,9 @@ def locked_versions(lock: str) -> Mapping[str, str]:
 
 def version_of(peer: Peer) -> str:
     """Of its packages, as they are locked; of a peer without, nothing."""
-    versions = locked_versions((PROJECT / "uv.lock").read_text())
-    return ", ".join(versions[package] for package in peer.packages)
+    return ", ".join(_versions()[package] for package in peer.packages)
+
+
+@cache
+def _versions() -> Mapping[str, str]:
+    return locked_versions((PROJECT / "uv.lock").read_text())

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 from uuid import UUID
 
 import asyncpg
@@ -112,7 +113,9 @@ class Command:
         if self.process.returncode is None:
             self.process.terminate()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+                async with asyncio.timeout(STOP_SECONDS):
+                    while self.process.returncode is None:  # `wait` would wait for its children too
+                        await asyncio.sleep(0.05)
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
@@ -256,6 +259,4 @@ async def database(dsn: str, name: str) -> AsyncIterator[str]:
 
 def with_database(dsn: str, name: str) -> str:
     """The same server and user, another database."""
-    front, slash, tail = dsn.rpartition("/")
-    _, mark, options = tail.partition("?")
-    return f"{front}{slash}{name}{mark}{options}"
+    return urlsplit(dsn)._replace(path=f"/{name}").geturl()
