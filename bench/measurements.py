@@ -25,11 +25,12 @@ from bench import (
     transport,
 )
 from bench.frame import Measurement
+from bench.peers import measurement as peers
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
         *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
-        *(create, begin, heads, completion, retention, fairness, scale, transport, drill),
+        *(create, begin, heads, completion, retention, fairness, scale, transport, peers, drill),
     )
 }
