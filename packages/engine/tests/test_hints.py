@@ -59,7 +59,7 @@ class Script:
         )
         self.names: dict[UUID, str] = {}
         self.trace = Trace()
-        self.told: set[UUID] = set()
+        self.told: set[tuple[UUID, UUID]] = set()
         self.open: list[tuple[int, Executor, str]] = []
 
     async def play(self) -> Trace:
@@ -133,8 +133,9 @@ class Script:
     async def _tell(self) -> None:
         """What a feeder would: everything that is pending, and what no longer is."""
         rows = list(self.bench.database.pending._rows.values())
-        gone = self.told - {row.run_id for row in rows}
-        self.told |= {row.run_id for row in rows}
+        pending = {(row.tenant_id, row.run_id) for row in rows}
+        gone = self.told - pending
+        self.told |= pending
         with suppress(ConnectionError):
             await self.hints.add(rows)
             await self.hints.remove(list(gone))

@@ -23,6 +23,6 @@ class HintIndex(Protocol):
         """At most `limit` run ids of these tenants that may be due within `lead` seconds."""
         ...
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
-        """Says that these runs are no longer pending."""
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
+        """Says that these runs, by tenant id and run id, are no longer pending."""
         ...
