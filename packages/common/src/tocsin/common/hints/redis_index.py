@@ -2,8 +2,8 @@
 
 A key per tenant, so that nobody's backlog takes the place of another's; one script per question and per change, so that
 a thousand tenants cost one or two round trips. What is forgotten (by a flush, a fail-over, an eviction) costs nothing
-but the find. Memory is bounded: only what is due within `HORIZON` is kept, `MOST` ids a tenant, ids for `KEPT` past
-their instant, and a key that nobody adds to expires. Needs Redis 5 or later, one node (or a proxy that looks like one).
+but the find. Memory is bounded: only what is due within `HORIZON` is kept, `MOST` ids a tenant, ids for `REMEMBERED`
+past their instant, and a key that nobody adds to expires. Needs Redis 5 or later, as one node.
 """
 
 from collections import defaultdict
@@ -17,13 +17,11 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from tocsin.common.store.rows import Pending
+from tocsin.common.hints.port import HORIZON
+from tocsin.common.store.rows import MARGIN_SECONDS, Pending
 
-HORIZON = timedelta(hours=1)
-"""What is due later is not kept: it is found by a look at its queue, as it comes near."""
-
-KEPT = timedelta(minutes=10)
-"""Past its instant; what waits longer than that waits for a cap, and its queue is looked at anyway."""
+REMEMBERED = timedelta(seconds=MARGIN_SECONDS)
+"""Past its instant, as far back as a look at a queue goes: what waits longer waits for a cap."""
 
 MOST = 10_000
 """Ids of one tenant, the first due ones."""
@@ -35,22 +33,22 @@ _CONNECTIONS = 2
 _ENTRY = Struct(">16sd")
 _ID = 16
 
-# KEYS: sorted sets. ARGV: until (ms), most ids. Returns ids, 16 bytes each, in one string: every set's first ones, then
-# of those that had more as many as there is room for.
+# KEYS: sorted sets. ARGV: from (ms), until (ms), most ids. Returns ids, 16 bytes each, in one string: every set's first
+# ones, then of those that had more as many as there is room for.
 _DUE = """
-local most = tonumber(ARGV[2])
+local most = tonumber(ARGV[3])
 local share = math.max(1, math.floor(most / #KEYS))
 local found, full = {}, {}
 for _, key in ipairs(KEYS) do
     if #found >= most then break end
-    local ids = redis.call('ZRANGEBYSCORE', key, '-inf', ARGV[1], 'LIMIT', 0, share)
+    local ids = redis.call('ZRANGEBYSCORE', key, ARGV[1], ARGV[2], 'LIMIT', 0, share)
     for _, id in ipairs(ids) do found[#found + 1] = id end
     if #ids == share then full[#full + 1] = key end
 end
 for _, key in ipairs(full) do
     local left = most - #found
     if left <= 0 then break end
-    for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, '-inf', ARGV[1], 'LIMIT', share, left)) do
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', key, ARGV[1], ARGV[2], 'LIMIT', share, left)) do
         found[#found + 1] = id
     end
 end
@@ -113,20 +111,21 @@ class RedisHints:
                 gone.append((row.tenant_id, row.run_id))  # it may have been due sooner
             else:
                 kept[row.tenant_id].append(_ENTRY.pack(row.run_id.bytes, _milliseconds(row.due_at)))
-        limits = (_milliseconds(now - KEPT), MOST, int((HORIZON + 2 * KEPT).total_seconds()))
+        limits = (_milliseconds(now - REMEMBERED), MOST, int((HORIZON + REMEMBERED).total_seconds()))
         for tenants in _portions(kept):
             entries = [b"".join(kept[tenant_id]) for tenant_id in tenants]
             await self._add(keys=self._keys(tenants), args=[*limits, *entries])
         await self.remove(gone)
 
     async def due(self, tenant_ids: Collection[UUID], lead: float, limit: int) -> list[UUID]:
-        until = _milliseconds(self._now() + timedelta(seconds=lead))
+        now = self._now()
+        since, until = _milliseconds(now - REMEMBERED), _milliseconds(now + timedelta(seconds=lead))
         named: list[UUID] = []
         for tenants in _portions(set(tenant_ids)):
             share = min(limit - len(named), max(1, limit * len(tenants) // len(tenant_ids)))
             if share <= 0:
                 break
-            ids: Any = await self._due(keys=self._keys(tenants), args=[until, share])
+            ids: Any = await self._due(keys=self._keys(tenants), args=[since, until, share])
             named += [UUID(bytes=ids[at : at + _ID]) for at in range(0, len(ids), _ID)]
         return named
 
