@@ -177,6 +177,22 @@ def _bin_dir(major: int) -> str | None:
     return found.stdout.strip() if found.returncode == 0 else None
 
 
+def redis() -> Check:
+    """What of the suites needs a Redis, which `tests` leaves out where there is none."""
+
+    def missing() -> str | None:
+        script = "from tocsin.cli.redis_server import program; raise SystemExit(program() is None)"
+        if subprocess.run([sys.executable, "-c", script], check=False).returncode and shutil.which("apt-get"):
+            subprocess.run(["apt-get", "update", "-qq"], check=False, capture_output=True)
+            subprocess.run(["apt-get", "install", "-y", "-qq", "redis-server"], check=False, capture_output=True)
+        found = subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+        return None if found else "no redis-server can be had on this machine"
+
+    return Check("hints on Redis", command(sys.executable, "-m", "pytest", "-q", *ON_REDIS), None, missing)
+
+
+ON_REDIS = ("packages/common/tests/hints/test_redis_hints.py", "apps/cli/tests/redis")
+
 # lint-imports, with the tree's own sources in the place of the installed ones
 IMPORT_LINTER = """
 import os, sys
@@ -267,6 +283,7 @@ CHECKS: Sequence[Check] = (
     postgres(15),
     postgres(16),
     postgres(17),
+    redis(),
 )
 SEED_ONLY = {"tests fail", "tests warn", "tests hang", "tests hang at their end"}
 

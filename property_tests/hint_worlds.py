@@ -77,7 +77,7 @@ class HintWorld:
         self.tasks: list[Task] = []
         self.begun: Counter[Outcome] = Counter()
         self._pairs: set[tuple[UUID, int]] = set()
-        self._told: set[UUID] = set()
+        self._told: set[tuple[UUID, UUID]] = set()
 
     async def start(self) -> None:
         for owner in self.owners:
@@ -98,8 +98,9 @@ class HintWorld:
     async def tell(self) -> None:
         """What a feeder would: everything that is pending, and what no longer is."""
         rows = list(self.world.database.pending)
-        gone = self._told - {row.run_id for row in rows}
-        self._told |= {row.run_id for row in rows}
+        pending = {(row.tenant_id, row.run_id) for row in rows}
+        gone = self._told - pending
+        self._told |= pending
         with suppress(ConnectionError):
             await self.hints.add(rows)
             await self.hints.remove(list(gone))

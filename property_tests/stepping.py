@@ -13,6 +13,7 @@ from uuid import UUID
 
 from tocsin.common.calls import Order
 from tocsin.common.clock import ManualClock
+from tocsin.common.hints.null import NullHints
 from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import Ids
 from tocsin.common.models import CallSpec, PlanSpec
@@ -180,7 +181,7 @@ class StepOwner:
             random.Random(1_000 + number),
             MemoryMeter(),
             OwnerConfig(read=ReadConfig(hint_wait=0.001)),
-            hints,
+            None if hints is None or type(hints) is NullHints else lambda _clock: hints,
         )
 
     async def start(self) -> None:

@@ -1,11 +1,13 @@
 """Broken twins of the reader: each believes what the hint index says, or needs it."""
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from redis.exceptions import RedisError
 
+from property_tests.hint_worlds import HangingHints
 from property_tests.hints import EarlyHintMachine, HintMachine
 from property_tests.machine import Profile
 from property_tests.mutant import Mutant
@@ -21,44 +23,60 @@ AGES = 1e6
 
 async def _named(reader: Reader, lead: float) -> list[Pending]:
     """What the index names and the store finds; nothing from an index that fails."""
+    assert reader._hints is not None
     try:
-        named = await reader._hints.due(reader._board.tenants.keys(), lead, reader._config.batch)
-    except ConnectionError:
+        named = await reader._hints._index.due(reader._board.tenants.keys(), lead, reader._config.batch)
+    except (ConnectionError, RedisError):
         return []
     return await reader._store.runs.hinted(named, lead)
 
 
+def _has_index(reader: Reader) -> bool:
+    return reader._hints is not None and type(reader._hints._index) is not NullHints
+
+
 def _is_asked(reader: Reader) -> bool:
     """Not in the world without an index, nor where it would be waited for without end."""
-    return type(reader._hints).__name__ not in ("NullHints", "HangingHints")
+    return reader._hints is not None and _has_index(reader) and type(reader._hints._index) is not HangingHints
+
+
+def _instead_of_hints(patch: pytest.MonkeyPatch, does: Callable[[Reader], Awaitable[object]]) -> None:
+    """Before each look ahead, where there is an index to be asked."""
+    real = Reader._look_ahead
+
+    async def look_ahead(self: Reader, *where: Any) -> int:
+        if _is_asked(self):
+            await does(self)
+        return await real(self, *where)
+
+    patch.setattr(Reader, "_look_ahead", look_ahead)
 
 
 def _a_named_run_counts_as_due(patch: pytest.MonkeyPatch) -> None:
-    async def read_hints(self: Reader) -> int:
-        rows = await _named(self, AGES) if _is_asked(self) else []
-        owned = [row for row in rows if row.tenant_id in self._board.tenants]
-        return await self._admit([replace(row, due_at=self._database_clock.now()) for row in owned])
+    async def take(reader: Reader) -> None:
+        owned = [row for row in await _named(reader, AGES) if row.tenant_id in reader._board.tenants]
+        await reader._admit([replace(row, due_at=reader._database_clock.now()) for row in owned])
 
-    patch.setattr(Reader, "_read_hints", read_hints)
+    _instead_of_hints(patch, take)
 
 
 def _a_named_run_counts_as_owned(patch: pytest.MonkeyPatch) -> None:
-    async def read_hints(self: Reader) -> int:
-        rows = await _named(self, self._config.lead) if _is_asked(self) else []
-        for tenant_id in sorted({row.tenant_id for row in rows} - self._board.tenants.keys()):
-            tenant = await self._store.tenants.find(tenant_id=tenant_id)
+    async def take(reader: Reader) -> None:
+        rows = await _named(reader, reader._config.lead)
+        for tenant_id in sorted({row.tenant_id for row in rows} - reader._board.tenants.keys()):
+            tenant = await reader._store.tenants.find(tenant_id=tenant_id)
             assert tenant is not None
-            self._board.add_tenant([OwnedTenant(tenant, tenant.shard, 0, LANES, 1)])
-        return await self._admit([row for row in rows if not self._board.knows(row)])
+            reader._board.add_tenant([OwnedTenant(tenant, tenant.shard, 0, LANES, 1)])
+        await reader._admit([row for row in rows if not reader._board.knows(row)])
 
-    patch.setattr(Reader, "_read_hints", read_hints)
+    _instead_of_hints(patch, take)
 
 
 def _only_what_is_hinted_is_read(patch: pytest.MonkeyPatch) -> None:
     real = Reader._read
 
     async def read(self: Reader, queues: Any, **how: Any) -> int:
-        if type(self._hints) is NullHints:
+        if not _has_index(self):
             return await real(self, queues, **how)
         tenants = {row.tenant_id for row in await _named(self, self._config.lead)} if _is_asked(self) else set()
         return await real(self, [queue for queue in queues if queue[0] in tenants], **how)
@@ -67,14 +85,11 @@ def _only_what_is_hinted_is_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def _a_failing_index_fails_the_round(patch: pytest.MonkeyPatch) -> None:
-    real = Reader._read_hints
+    async def ask(reader: Reader) -> None:
+        assert reader._hints is not None
+        await reader._hints._index.due(reader._board.tenants.keys(), reader._config.lead, reader._config.batch)
 
-    async def read_hints(self: Reader) -> int:
-        if _is_asked(self):
-            await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
-        return await real(self)
-
-    patch.setattr(Reader, "_read_hints", read_hints)
+    _instead_of_hints(patch, ask)
     # what is read whole where nothing was read for long would be found, ten seconds late
     patch.setattr(Reader, "_owe_what_was_passed", lambda *_: None)
 

@@ -16,6 +16,7 @@ from property_tests.world.wire import Wire, WiredStore
 from tocsin.common.calls import Listener
 from tocsin.common.clock import DatabaseClock
 from tocsin.common.errors import LeaseLostError, StoreUnavailableError
+from tocsin.common.hints.null import NullHints
 from tocsin.common.ids import Ids
 from tocsin.common.store.tenants import Process as Identity
 from tocsin.common.telemetry.meter import MemoryMeter
@@ -131,7 +132,7 @@ class Process:
             self.rng,
             self.meter,
             OwnerConfig(cell=self.cell, generation=self._generation, zone_data=ZONE_DATA),
-            self.index,
+            None if type(self.index) is NullHints else lambda _clock: self.index,
         )
         try:
             await store.open()

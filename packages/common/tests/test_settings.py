@@ -154,3 +154,25 @@ def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -
         monkeypatch.setenv(f"TOCSIN_{field.upper()}", "")
     assert Settings() == default
     assert Settings().model_fields_set == set()
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["redis://h", "redis://:p%40ss@h:6379/0", "rediss://u:p@h:6380/1?ssl_cert_reqs=none", "unix:///run/redis.sock"],
+)
+def test_a_redis_is_named_by_its_url(url: str) -> None:
+    redis_url = Settings(hints="auto", redis_url=SecretStr(url)).redis_url
+    assert redis_url is not None
+    assert redis_url.get_secret_value() == url
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["nonsense", "h:6379", "http://h/", "redis://", "redis://:hush@h:port/0", "redis://:hu/sh@h:1/0", "unix:sock"],
+)
+def test_what_names_no_redis_is_refused_and_not_repeated(url: str) -> None:
+    with pytest.raises(ValidationError) as refused:
+        Settings(redis_url=SecretStr(url))
+    [found] = refused.value.errors(include_url=False, include_input=False)
+    assert (found["loc"], found["type"]) == (("redis_url",), "redis_url")
+    assert "hush" not in str(refused.value)

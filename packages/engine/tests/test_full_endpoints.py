@@ -9,9 +9,10 @@ from endpoint_scene import CAP, MILLISECOND, Scene
 from engine_bench import SECOND, EngineBench
 from tocsin.common.models import CallSpec, Priority
 from tocsin.common.store.rows import Begun, Task
+from tocsin.engine import read
 from tocsin.engine.board import Board
 from tocsin.engine.endpoints import QueueKey
-from tocsin.engine.read import KNOWN_BEFORE, ReadConfig, Reader
+from tocsin.engine.read import KNOWN_BEFORE, ReadConfig
 from tocsin.engine.reviews import Reviews
 from tocsin.engine.tenant import PAGE
 
@@ -156,7 +157,7 @@ async def test_what_was_looked_past_is_begun_in_order_once_the_endpoint_answers(
 async def test_the_check_catches_a_reader_that_does_not_come_back(
     bench: EngineBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Reader, "_behind", lambda _self: iter(()))
+    monkeypatch.setattr(read, "behind", lambda _board: iter(()))
     with pytest.raises(AssertionError):
         await begun_whole(bench)
 

@@ -6,7 +6,7 @@ the same script without one. Readers that believe what they are told are caught 
 
 import asyncio
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -20,11 +20,12 @@ from tocsin.common.hints.lying import FailingHints, ForeignHints, InventedHints,
 from tocsin.common.hints.null import NullHints
 from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import LANES, Ids
-from tocsin.common.models import EverySchedule, Overlap
+from tocsin.common.models import EverySchedule, Kind, Overlap
 from tocsin.common.states import RunState
 from tocsin.common.store.rows import Pending, Task
 from tocsin.common.store.tenants import OwnedTenant, Tenant
-from tocsin.engine.read import Reader
+from tocsin.engine.hint_reader import HintReader
+from tocsin.engine.read_config import ReadConfig
 
 ROUNDS = 14
 BACKLOG = 300
@@ -41,25 +42,21 @@ class Trace:
 class Script:
     """Two tenants of the first executor, one of the second; overlap, a cap, a backlog, retries, edits, a pause."""
 
-    def __init__(self, hints: HintIndex, reader: type[Reader] = Reader) -> None:
+    def __init__(self, hints: HintIndex, reader: type[HintReader] = HintReader) -> None:
         self.bench = EngineBench()
         self.hints = hints
         self.first, self.second = self.bench.first, self.bench.executor()
         self.second.owner.beginner._planner._ids = Ids(self.bench.clock, random.Random(3))
+        config = ReadConfig(sweep_every=0.0)
+        for executor in (self.first, self.second):
+            executor.owner.reader._config = config
         owner = self.first.owner
-        owner.reader = owner.ownership._reader = reader(
-            self.first.store,
-            owner.board,
-            self.bench.clock,
-            owner._database_clock,
-            owner.beginner._planner,
-            self.first.meter,
-            owner.config.read,
-            hints,
+        owner.reader._hints = reader(
+            hints, owner.board, self.bench.clock, owner._database_clock, self.first.meter, config
         )
         self.names: dict[UUID, str] = {}
         self.trace = Trace()
-        self.told: set[UUID] = set()
+        self.told: set[tuple[UUID, UUID]] = set()
         self.open: list[tuple[int, Executor, str]] = []
 
     async def play(self) -> Trace:
@@ -133,15 +130,17 @@ class Script:
     async def _tell(self) -> None:
         """What a feeder would: everything that is pending, and what no longer is."""
         rows = list(self.bench.database.pending._rows.values())
-        gone = self.told - {row.run_id for row in rows}
-        self.told |= {row.run_id for row in rows}
+        pending = {(row.tenant_id, row.run_id) for row in rows}
+        gone = self.told - pending
+        self.told |= pending
         with suppress(ConnectionError):
             await self.hints.add(rows)
             await self.hints.remove(list(gone))
 
     async def _round(self, executor: Executor, name: str, number: int) -> None:
         await executor.own()
-        await executor.owner.reader.run_once()
+        await executor.owner.reader.run_once()  # by a look at the queues
+        await executor.owner.reader.run_once()  # by hints
         for run in await executor.begin():
             task = self.names[run.task_id]
             self.trace.begun.append((number, name, task, _second(run.slot), run.fence))
@@ -189,7 +188,7 @@ INDEXES: dict[str, Callable[[], HintIndex]] = {
 }
 
 
-async def differs(hints: HintIndex, reader: type[Reader] = Reader) -> bool:
+async def differs(hints: HintIndex, reader: type[HintReader] = HintReader) -> bool:
     """Whether anything comes out otherwise than without hints."""
     return await Script(hints, reader).play() != await without_hints()
 
@@ -249,6 +248,8 @@ async def test_a_named_run_is_found_without_a_sweep_and_without_a_notice() -> No
         await script.first.go()
         await script.bench.tasks.run_now(task.tenant_id, task.id)
         await script._tell()
+        script.bench.clock.advance(1.0)
+        await script.first.beat()
         await script.first.owner.reader.run_once()
         return len(await script.first.begin())
 
@@ -271,35 +272,38 @@ async def test_an_index_that_fails_is_reported_once(caplog: pytest.LogCaptureFix
 # --- readers that believe what they are told
 
 
-class TakesWhatItDoesNotOwn(Reader):
+LookUp = Callable[[Sequence[UUID]], Awaitable[list[Pending]]]
+
+
+class TakesWhatItDoesNotOwn(HintReader):
     """Broken: a named run's tenant is served, whoever owns its shard."""
 
-    async def _read_hints(self) -> int:
-        named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
-        rows = await self._store.runs.hinted(named, self._config.lead)
+    async def read(self, look_up: LookUp) -> list[Pending] | None:
+        named = await self._index.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
+        rows = await look_up(named)
         for tenant_id in {row.tenant_id for row in rows} - self._board.tenants.keys():
-            tenant = await self._store.tenants.find(tenant_id=tenant_id)
-            assert tenant is not None
+            tenant = Tenant(tenant_id, "another", 0, 1.0, 1000, None)
             self._board.add_tenant([OwnedTenant(tenant, tenant.shard, 0, LANES, 1)])
-        return await self._admit(rows)
+        return rows
 
 
-class DoesNotLookUp(Reader):
+class DoesNotLookUp(HintReader):
     """Broken: what is named is taken as due, as it was when the index heard of it."""
 
-    async def _read_hints(self) -> int:
-        assert isinstance(self._hints, StaleHints)
-        rows: Sequence[Pending] = list(self._hints._rows.values())
-        return await self._admit([replace(row, due_at=self._database_clock.now()) for row in rows])
+    async def read(self, look_up: LookUp) -> list[Pending] | None:
+        assert isinstance(self._index, StaleHints)
+        rows = self._index._rows.values()
+        return [replace(row, due_at=self._database_clock.now()) for row in rows]
 
 
-class LooksUpWithoutTheInstant(Reader):
-    """Broken: a named run that is pending counts as due."""
+class LooksUpAndBelievesTheInstant(HintReader):
+    """Broken: a named run that is pending counts as due, whatever its row says."""
 
-    async def _read_hints(self) -> int:
-        named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
-        rows = await self._store.runs.hinted(named, 1e6)
-        return await self._admit([replace(row, due_at=self._database_clock.now()) for row in rows])
+    async def read(self, look_up: LookUp) -> list[Pending] | None:
+        assert isinstance(self._index, StaleHints)
+        found = {row.run_id for row in await look_up(list(self._index._rows))}
+        told = [replace(row, due_at=self._database_clock.now()) for row in self._index._rows.values()]
+        return [row for row in told if row.run_id in found or row.kind is Kind.NEXT]
 
 
 @pytest.mark.parametrize(
@@ -307,18 +311,18 @@ class LooksUpWithoutTheInstant(Reader):
     [
         (TakesWhatItDoesNotOwn, ForeignHints),
         (DoesNotLookUp, StaleHints),
-        (LooksUpWithoutTheInstant, StaleHints),
+        (LooksUpAndBelievesTheInstant, StaleHints),
     ],
 )
-async def test_a_reader_that_believes_is_caught(reader: type[Reader], make: Callable[[], HintIndex]) -> None:
+async def test_a_reader_that_believes_is_caught(reader: type[HintReader], make: Callable[[], HintIndex]) -> None:
     assert await differs(make(), reader)
 
 
-class LetsItThrough(Reader):
+class LetsItThrough(HintReader):
     """Broken: a failing index fails the round."""
 
-    async def _read_hints(self) -> int:
-        return len(await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch))
+    async def read(self, look_up: LookUp) -> list[Pending] | None:
+        return await look_up(await self._index.due(self._board.tenants.keys(), self._config.lead, self._config.batch))
 
 
 async def test_a_reader_that_lets_an_index_fail_its_round_is_caught() -> None:

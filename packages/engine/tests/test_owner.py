@@ -206,5 +206,5 @@ async def test_a_long_queue_is_read_on_as_fast_as_it_is_begun() -> None:
 
 async def test_an_owner_that_leaves_reading_to_its_pace_is_caught() -> None:
     bench = EngineBench()
-    bench.owner.reader.low = list  # type: ignore[method-assign]
+    bench.owner.reader.hungry = lambda: False  # type: ignore[method-assign]
     assert await drains_a_long_queue(bench) < 2000

@@ -10,9 +10,8 @@ import pytest
 
 from engine_bench import SECOND, EngineBench
 from tocsin.common.errors import StoreUnavailableError
-from tocsin.common.hints.port import HintIndex
 from tocsin.common.models import Overlap, Priority
-from tocsin.common.store.rows import MARGIN_SECONDS, Pending, Task
+from tocsin.common.store.rows import MARGIN_SECONDS, Pending
 from tocsin.engine.board import Board
 from tocsin.engine.read import EVERYTHING, Reader
 from tocsin.engine.tenant import PAGE
@@ -256,42 +255,6 @@ async def test_an_answer_that_is_older_than_a_begin_makes_no_second_call(bench: 
     assert await bench.first.begin() == []
     assert not bench.owner.board.knows(row)
     assert len(bench.calls.orders) == 1
-
-
-class LyingHints:
-    """Names what it likes."""
-
-    def __init__(self, *named: UUID, fails: bool = False) -> None:
-        self.named = named
-        self.fails = fails
-
-    async def add(self, rows: Sequence[Pending]) -> None:
-        """Not used here."""
-
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
-        """Not used here."""
-
-    async def due(self, tenant_ids: Any, lead: float, limit: int) -> list[UUID]:
-        if self.fails:
-            raise OSError("no Redis")
-        return list(self.named)
-
-
-async def with_hints(bench: EngineBench, hints: HintIndex, task: Task) -> list[UUID]:
-    bench.owner.reader._hints = hints
-    await bench.first.own()
-    await bench.owner.reader.run_once()
-    await bench.first.begin()
-    return [run.run_id for run in bench.calls.runs]
-
-
-async def test_hints_that_lie_or_fail_change_nothing_that_is_begun(bench: EngineBench) -> None:
-    task = await bench.a_task(schedule=bench.every(7200))
-    due = bench.put(task, bench.clock.now())
-    far = bench.put(task, bench.clock.now() + timedelta(hours=1))
-    assert await with_hints(bench, LyingHints(UUID(int=1), far.run_id, due.run_id), task) == [due.run_id]
-    assert await with_hints(bench, LyingHints(due.run_id), task) == [due.run_id]
-    assert await with_hints(bench, LyingHints(fails=True), task) == [due.run_id]
 
 
 async def test_the_age_of_the_oldest_due_row_is_told(bench: EngineBench) -> None:

@@ -13,6 +13,7 @@ from uuid import UUID
 from tocsin.common.calls import Listener, Order
 from tocsin.common.clock import DatabaseClock, ManualClock
 from tocsin.common.errors import OutcomeUnknownError, StoreUnavailableError
+from tocsin.common.hints.port import HintIndex
 from tocsin.common.ids import Ids, lane_of
 from tocsin.common.models import AtSchedule, CallSpec, EverySchedule, Kind, PlanSpec
 from tocsin.common.states import RunState
@@ -40,6 +41,7 @@ from tocsin.common.tasks import NewTask, Tasks
 from tocsin.common.telemetry.meter import MemoryMeter
 from tocsin.engine.lease import Lease
 from tocsin.engine.owner import Owner, OwnerConfig
+from tocsin.engine.read_config import ReadConfig
 
 START = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 SECOND = timedelta(seconds=1)
@@ -183,8 +185,8 @@ class EngineBench:
     async def start(self) -> None:
         await self.first.start()
 
-    def executor(self) -> "Executor":
-        return Executor(self)
+    def executor(self, hints: HintIndex | None = None, read: ReadConfig | None = None) -> "Executor":
+        return Executor(self, hints, read)
 
     # the first executor's parts, by short names
 
@@ -277,7 +279,7 @@ class EngineBench:
 class Executor:
     """An owner and what it told the executor, with its lease."""
 
-    def __init__(self, bench: EngineBench) -> None:
+    def __init__(self, bench: EngineBench, hints: HintIndex | None = None, read: ReadConfig | None = None) -> None:
         self.bench = bench
         self.lease_id = bench.ids.new()
         self.store = MemoryStore(bench.database, lease_id=self.lease_id)
@@ -296,7 +298,8 @@ class Executor:
             bench.clock,
             random.Random(2),
             self.meter,
-            OwnerConfig(),
+            OwnerConfig(read=read or ReadConfig()),
+            None if hints is None else lambda _clock: hints,
         )
 
     def _make_calls(self, _lease: Lease, _listener: Listener, _clock: DatabaseClock) -> RecordedCalls:

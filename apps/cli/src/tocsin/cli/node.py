@@ -10,6 +10,7 @@ import random
 from dataclasses import dataclass
 from uuid import UUID
 
+from tocsin.cli.hints import MakeHints, hint_index
 from tocsin.cli.limits import connection_limit, in_flight_limit
 from tocsin.common.calls import Listener
 from tocsin.common.clock import Clock, DatabaseClock, SystemClock
@@ -25,6 +26,7 @@ from tocsin.common.time.zones import zone_data_version
 from tocsin.engine.lease import Lease, LeaseConfig
 from tocsin.engine.owner import Owner, OwnerConfig
 from tocsin.engine.process import this_process
+from tocsin.engine.read_config import ReadConfig
 from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.pool import CallPool
 from tocsin.executor.resolver import AiodnsLookup, CachingResolver
@@ -109,27 +111,36 @@ class ExecutorNode:
                 self._outdated = True
                 return
             self._store = store
-            self._owner = Owner(
-                store,
-                lease_id,
-                process,
-                PostgresWakeUps(dsn, store.name),
-                lambda lease, listener, clock: self._calls(store, lease, listener, clock),
-                self._clock,
-                self._rng,
-                self._meter,
-                OwnerConfig(
-                    cell=self._cell,
-                    generation=self._generation,
-                    process_cap=in_flight_limit(self._settings),
-                    zone_data=zone_data_version(),
-                    lease=LeaseConfig(self._settings.lease_ttl_seconds, self._settings.trust_margin),
-                ),
-            )
-            await self._owner.run()
+            async with hint_index(self._settings) as make_hints:
+                self._owner = self._make_owner(store, lease_id, process, make_hints)
+                await self._owner.run()
         finally:
             self._store = None
             await store.close()
+
+    def _make_owner(
+        self, store: PostgresStore, lease_id: UUID, process: Process, make_hints: MakeHints | None
+    ) -> Owner:
+        dsn, mode = self._settings.database_url.get_secret_value(), self._settings.hints
+        return Owner(
+            store,
+            lease_id,
+            process,
+            PostgresWakeUps(dsn, store.name),
+            lambda lease, listener, clock: self._calls(store, lease, listener, clock),
+            self._clock,
+            self._rng,
+            self._meter,
+            OwnerConfig(
+                cell=self._cell,
+                generation=self._generation,
+                process_cap=in_flight_limit(self._settings),
+                zone_data=zone_data_version(),
+                lease=LeaseConfig(self._settings.lease_ttl_seconds, self._settings.trust_margin),
+                read=ReadConfig(hint_mode="on" if mode == "on" else "auto"),
+            ),
+            make_hints,
+        )
 
     def _calls(self, store: PostgresStore, lease: Lease, listener: Listener, database_clock: DatabaseClock) -> CallPool:
         return CallPool(

@@ -26,7 +26,12 @@ class Settings(BaseSettings):
     database_url: SecretStr = Field(
         default=SecretStr("postgresql://localhost/tocsin"), description="PostgreSQL 15 to 18, as a libpq URL"
     )
-    hints: Literal["off"] = Field(default="off", description="no index yet: off is all there is")
+    hints: Literal["off", "on", "auto"] = Field(
+        default="off", description="whether due runs are found by ids from Redis, too; auto: while that is faster"
+    )
+    redis_url: SecretStr | None = Field(
+        default=None, description="the hint index: redis://, rediss:// (TLS) or unix://; `up` has one of its own"
+    )
     data_dir: Path = Field(default=Path(".tocsin"), description="where `up` keeps its database")
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65_535)] = 8080
@@ -65,6 +70,17 @@ class Settings(BaseSettings):
             )
         return url
 
+    @field_validator("redis_url")
+    @classmethod
+    def _names_a_redis(cls, url: SecretStr | None) -> SecretStr | None:
+        if url is not None and not _names_a_redis_server(url.get_secret_value()):
+            raise PydanticCustomError(
+                "redis_url",
+                "must be like redis://user:password@host:6379/0, rediss://... or unix:///path; "
+                "write @ : / ? # in a user or password as %40 %3A %2F %3F %23",
+            )
+        return url
+
     @field_validator("trust_margin_seconds")
     @classmethod
     def _margin_leaves_time_to_work(cls, margin: float | None, info: ValidationInfo) -> float | None:
@@ -90,6 +106,16 @@ def _names_a_server(url: str) -> bool:
     return parts.scheme in ("postgresql", "postgres") and all(
         found is not None and 1 <= int(found["port"] or 1) <= 65_535 for found in ports
     )
+
+
+def _names_a_redis_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        is_server = parts.scheme in ("redis", "rediss") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:  # its text repeats the URL
+        return False
+    is_socket = parts.scheme == "unix" and parts.path.startswith("/")
+    return (is_server or is_socket) and _has_a_plain_place(url)
 
 
 def _has_a_plain_place(url: str) -> bool:

@@ -87,15 +87,15 @@ async def what_is_due_later_is_not_named(index: HintIndex, clock: ManualClock) -
 async def a_removed_run_is_not_named(index: HintIndex, _clock: ManualClock) -> None:
     gone, stays = a_row(), a_row(1)
     await index.add([gone, stays])
-    await index.remove([gone.run_id, UUID(int=99)])
+    await index.remove([(MINE, gone.run_id), (MINE, UUID(int=99))])
     assert set(await named(index, MINE)) <= {stays.run_id}
 
 
 async def removing_twice_or_the_unknown_is_nothing(index: HintIndex, _clock: ManualClock) -> None:
     row = a_row()
-    await index.remove([row.run_id])
+    await index.remove([(MINE, row.run_id)])
     await index.add([row])
-    await index.remove([row.run_id, row.run_id])
+    await index.remove([(MINE, row.run_id), (MINE, row.run_id)])
     assert await named(index, MINE) == []
 
 
@@ -134,7 +134,7 @@ async def a_row_added_again_counts_as_it_is_now(index: HintIndex, _clock: Manual
     await index.add([row])
     await index.add([replace(row, due_at=NOW + timedelta(seconds=60))])
     assert await named(index, MINE) == []
-    await index.remove([row.run_id])
+    await index.remove([(MINE, row.run_id)])
     await index.add([row])
     assert await named(index, MINE) == [row.run_id]
 

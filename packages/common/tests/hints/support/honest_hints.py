@@ -1,7 +1,7 @@
 """The smallest honest hint index: what it was told is pending and due, and nothing else."""
 
 from collections.abc import Collection, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from uuid import UUID
 
 from tocsin.common.clock import Clock
@@ -23,6 +23,9 @@ class HonestHints:
         rows = [row for row in self._rows.values() if row.tenant_id in tenant_ids and row.due_at <= until]
         return [row.run_id for row in sorted(rows, key=lambda row: (row.due_at, row.run_id))[:limit]]
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
-        for run_id in run_ids:
+    def due_at(self, run_id: UUID) -> datetime:
+        return self._rows[run_id].due_at
+
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
+        for _, run_id in runs:
             self._rows.pop(run_id, None)

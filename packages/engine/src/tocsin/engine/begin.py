@@ -7,7 +7,7 @@ its backend is ended, and only then are its runs adopted or put back (rule 4).
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -82,7 +82,10 @@ class Beginner:
         database_clock: DatabaseClock,
         meter: Meter,
         config: BeginConfig | None = None,
+        settled: Callable[[Sequence[BeginItem], Collection[UUID]], None] = lambda items, gotten: None,
     ) -> None:
+        """`settled` is told the items of each begin, and which runs were gotten."""
+        self._settled = settled
         self._store = store
         self._lease = lease
         self._board = board
@@ -205,6 +208,7 @@ class Beginner:
         gotten = {run.run_id for run in result.begun} | set(result.skipped)
         now = self._database_clock.now()
         self._planner.settle((item.row.run_id for item in items), gotten)
+        self._settled(items, gotten)
         for item in items:
             row = item.row
             if row.run_id in busy:

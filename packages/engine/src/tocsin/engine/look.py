@@ -6,14 +6,43 @@ from uuid import UUID
 
 from tocsin.common.models import Priority
 from tocsin.common.store.rows import FIRST_RUN, Pending, QueuePage
+from tocsin.engine.board import Board
 from tocsin.engine.endpoints import QueueKey
-from tocsin.engine.tenant import Queue, RowKey, TenantScheduler, key_of
+from tocsin.engine.tenant import PAGE, Queue, RowKey, TenantScheduler, key_of
 
 Look = tuple[QueuePage, ...]
 """A page for each range of lanes that is served, alike but for these."""
 
 START: RowKey = (datetime.min.replace(tzinfo=UTC), FIRST_RUN)
 """Before every row."""
+
+
+def queues_of(board: Board, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
+    """The queues of those of these tenants that are owned."""
+    owned = (tenant_id for tenant_id in tenant_ids if tenant_id in board.tenants)
+    return [(tenant_id, priority) for tenant_id in owned for priority in board.tenants[tenant_id].queues]
+
+
+def low(board: Board) -> list[QueueKey]:
+    """Queues that go on in the database and of which memory holds less than half a page."""
+    return [
+        (scheduler.tenant_id, priority)
+        for scheduler in board.tenants.values()
+        for priority, queue in scheduler.queues.items()
+        if queue.cursor is not None and len(queue) < PAGE // 2
+    ]
+
+
+def behind(board: Board) -> Iterator[tuple[QueueKey, str]]:
+    """The queues of which rows were left that are to be read now, and of which endpoint: one of a queue a round."""
+    for scheduler in board.tenants.values():
+        for priority, queue in scheduler.queues.items():
+            if queue.left and len(queue) < PAGE // 2:
+                key = (scheduler.tenant_id, priority)
+                # what was read goes to the end, so that all have their turn
+                endpoint = next((endpoint for endpoint in queue.left if board.wants(key, endpoint)), None)
+                if endpoint is not None:
+                    yield key, endpoint
 
 
 def by_queue(rows: Iterable[Pending]) -> dict[QueueKey, list[Pending]]:

@@ -27,6 +27,8 @@ from tocsin.common.telemetry.meter import Meter
 from tocsin.engine.begin import BeginConfig, Beginner
 from tocsin.engine.board import Board
 from tocsin.engine.give_back import GiveBack
+from tocsin.engine.hint_feed import HintFeed
+from tocsin.engine.hint_reader import HintReader
 from tocsin.engine.lease import Beat, Judge, Lease, LeaseConfig
 from tocsin.engine.ownership import Ownership
 from tocsin.engine.planner import Planner
@@ -94,7 +96,7 @@ class Owner:
         rng: random.Random,
         meter: Meter,
         config: OwnerConfig,
-        hints: HintIndex | None = None,
+        make_hints: Callable[[DatabaseClock], HintIndex] | None = None,
     ) -> None:
         database_clock = DatabaseClock(clock)
         self.config = config
@@ -107,10 +109,17 @@ class Owner:
         self._wakeups = wakeups
         self._beat = Beat(store.leases, self.lease, clock, database_clock)
         planner = Planner(store, self.board, Ids(database_clock, rng))  # a run's deadline counts from its id's time
+        self._feed = HintFeed()
+        hints = None
+        if make_hints is not None:
+            index = make_hints(database_clock)
+            hints = HintReader(index, self.board, clock, database_clock, meter, config.read, self._feed)
         self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read, hints)
         self.beginner = Beginner(
-            store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin
+            *(store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin),
+            settled=self._feed.begun if hints is not None else lambda items, gotten: None,
         )
+        self._hinted = hints is not None
         self.ownership = Ownership(store, self.lease, config.cell, self.board, self.beginner, self.reader, meter)
         self._judge = Judge(store.leases, self.lease, process, meter)
         give_back = GiveBack(store, lease_id, self.board, self.reader, self.beginner, clock, meter)
@@ -251,6 +260,8 @@ class Owner:
     def landed(self, run: Begun, again: Pending | None) -> None:
         """Brings the board to a run's end: room for another, its own return, the rows that waited for it."""
         self.board.land(run)
+        if again is not None and self._hinted:
+            self._feed.pending(again)
         if again is not None and again.due_at <= self._database_clock.now() + timedelta(seconds=self.config.read.lead):
             self.board.add(again)
         if self.board.return_deferred_of(run.task_id):

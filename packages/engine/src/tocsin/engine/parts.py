@@ -14,11 +14,14 @@ class Parts:
     def __init__(self) -> None:
         self.asked = 0
         self.answered = False
+        self.after_outage = False
+        """The round before this one was answered by nobody."""
         self._error: StoreUnavailableError | None = None
         self._said_failed = False
 
     def begin(self) -> None:
         """A new round."""
+        self.after_outage = self.outage is not None
         self.answered, self._error = False, None
 
     async def run(self, part: Awaitable[int | None]) -> int:

@@ -24,14 +24,13 @@ from itertools import islice
 from uuid import UUID
 
 from tocsin.common.clock import Clock, DatabaseClock
-from tocsin.common.hints.null import NullHints
-from tocsin.common.hints.port import HintIndex
 from tocsin.common.store.ports import Store
 from tocsin.common.store.rows import MARGIN_SECONDS, Pending, QueuePage
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import DUE_OLDEST_AGE, READ_SECONDS
 from tocsin.engine.board import Board
 from tocsin.engine.endpoints import QueueKey
+from tocsin.engine.hint_reader import HintReader
 from tocsin.engine.look import (
     START,
     Laps,
@@ -39,12 +38,15 @@ from tocsin.engine.look import (
     ahead,
     batches,
     begin_all,
+    behind,
     by_queue,
     from_margin,
     in_order,
     look_of,
+    low,
     move_on,
     queue_of,
+    queues_of,
     start_of,
 )
 from tocsin.engine.parts import Parts
@@ -75,7 +77,7 @@ class Reader:
         planner: Planner,
         meter: Meter,
         config: ReadConfig | None = None,
-        hints: HintIndex | None = None,
+        hints: HintReader | None = None,
     ) -> None:
         self._store = store
         self._board = board
@@ -84,8 +86,8 @@ class Reader:
         self._planner = planner
         self._meter = meter
         self._config = config or ReadConfig()
-        self._hints = hints or NullHints()
-        self._hints_failed = False
+        self._hints = hints
+        self._heads_seconds, self._heads_rows = 0.0, 0
         self._wanted, self._woken = dict[QueueKey, None](), set[QueueKey]()
         self._laps = Laps()
         self._reviews = Reviews(board, planner)
@@ -112,10 +114,12 @@ class Reader:
         added, parts = 0, self._parts
         parts.begin()
         self._owe_what_was_passed(self._database_clock.now())
+        if self._hints is not None:
+            await self._hints.tell()
         try:
             for group in self._turns.owed():
                 added += await parts.run(self._everything(group, "take_over"))
-            for part in (self._wake, self._read_hints, self._read_on, self._follow, self._reviews.run_once):
+            for part in (self._wake, self._read_on, self._follow, self._reviews.run_once):
                 added += await parts.run(part())
             if parts.outage or self._clock.monotonic() - self._last_sweep >= self._config.sweep_every:
                 self._last_sweep = self._clock.monotonic()
@@ -140,7 +144,7 @@ class Reader:
     async def _everything(self, group: list[UUID], path: str) -> int:
         """A look at all of these tenants' queues."""
         try:
-            added = await self._read(self._queues(group), everything=True, path=path)
+            added = await self._read(queues_of(self._board, group), everything=True, path=path)
             if path == "sweep":
                 self._reviews.plan(group)
                 await self._planner.refresh_secrets(group)
@@ -159,40 +163,20 @@ class Reader:
             raise
 
     async def _read_on(self) -> int:
-        added, _ = await self._pages(self._pages_on(self.low()), path="page")
-        return added + await self._read_left(list(self._behind()))
+        added, _ = await self._pages(self._pages_on(low(self._board)), path="page")
+        return added + await self._read_left(list(behind(self._board)))
 
     def hungry(self) -> bool:
         """Whether some queue is to be read on, and memory holds little of it."""
-        return bool(self.low()) or next(self._behind(), None) is not None
+        return bool(low(self._board)) or next(behind(self._board), None) is not None
 
-    def low(self) -> list[QueueKey]:
-        """Queues that go on in the database and of which memory holds less than half a page."""
-        return [
-            (scheduler.tenant_id, priority)
-            for scheduler in self._board.tenants.values()
-            for priority, queue in scheduler.queues.items()
-            if queue.cursor is not None and len(queue) < PAGE // 2
-        ]
-
-    def _behind(self) -> Iterator[tuple[QueueKey, str]]:
-        """The queues of which rows were left that are to be read now, and of which endpoint: one of a queue a round."""
-        for scheduler in self._board.tenants.values():
-            for priority, queue in scheduler.queues.items():
-                if queue.left and len(queue) < PAGE // 2:
-                    key = (scheduler.tenant_id, priority)
-                    # what was read goes to the end, so that all have their turn
-                    endpoint = next((endpoint for endpoint in queue.left if self._board.wants(key, endpoint)), None)
-                    if endpoint is not None:
-                        yield key, endpoint
-
-    async def _read_left(self, behind: Sequence[tuple[QueueKey, str]]) -> int:
+    async def _read_left(self, left: Sequence[tuple[QueueKey, str]]) -> int:
         """A page of each queue, from where rows of this endpoint were left."""
         added = 0
         at_once = max(1, self._config.batch // PAGE)
-        for start in range(0, len(behind), at_once):
+        for start in range(0, len(left), at_once):
             looks: list[tuple[TenantScheduler, Queue, str, Look]] = []
-            for key, endpoint in behind[start : start + at_once]:
+            for key, endpoint in left[start : start + at_once]:
                 scheduler = self._board.tenants.get(key[0])
                 first = None if scheduler is None else scheduler.queues[key[1]].left.get(endpoint)
                 if scheduler is not None and first is not None:  # else the tenant was given away meanwhile
@@ -240,30 +224,13 @@ class Reader:
                     self._laps.move(key, last if more and ahead(queue, last) else None)
         return added
 
-    async def _read_hints(self) -> int:
-        """Looks up what the hint index names; whatever it names, only pending rows of owned tenants are taken up."""
-        try:
-            async with asyncio.timeout(self._config.hint_wait):
-                named = await self._hints.due(self._board.tenants.keys(), self._config.lead, self._config.batch)
-        except Exception as error:
-            if not self._hints_failed:
-                text = "no hints (%s); the sweep finds every row without them"
-                log.warning(text, str(error) or type(error).__name__)
-            self._hints_failed = True
-            return 0
-        self._hints_failed = False
-        if not named:
-            return 0
-        began = self._clock.monotonic()
+    async def _hinted(self, run_ids: Sequence[UUID]) -> list[Pending]:
         self._parts.asked += 1
-        rows = await self._store.runs.hinted(named[: self._config.batch], self._config.lead)
-        self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, "hints")
-        owned = [row for row in rows if row.tenant_id in self._board.tenants]
-        return await self._admit([row for row in owned if not self._board.knows(row)])
+        return await self._store.runs.hinted(run_ids, self._config.lead)
 
     async def _sweep(self) -> int:
         others, in_turn = self._turns.take(self._board.tenants)
-        added = await self._parts.run(self._glance(others, in_turn))
+        added = await self._parts.run(self._look_ahead(others, in_turn))
         for group in self._turns.groups(in_turn):
             added += await self._parts.run(self._everything(group, "sweep"))
         if self._parts.outage:  # others may be none
@@ -271,28 +238,29 @@ class Reader:
         self._report_oldest()
         return added
 
+    async def _look_ahead(self, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
+        """By hints or by a look from the margin, as it is whose turn; after an outage, by what asks the database."""
+        hints, rows = self._hints, None
+        if hints is not None and not self._parts.after_outage and hints.takes_turn():
+            rows = await hints.read(self._hinted)
+        return await self._glance(others, in_turn) if rows is None else await self._admit(rows)
+
     async def _glance(self, others: Sequence[UUID], in_turn: Container[UUID]) -> int:
         """A look from the margin."""
         woken = {key for key in self._woken if key[0] not in in_turn}
         self._woken -= woken
-        now = self._database_clock.now()
+        now, seconds, rows = self._database_clock.now(), self._heads_seconds, self._heads_rows
         try:
-            added = await self._read(self._queues(others), everything=False, path="sweep", review=woken)
+            added = await self._read(queues_of(self._board, others), everything=False, path="sweep", review=woken)
         except BaseException:
             self._woken |= woken
             raise
+        if self._hints is not None and others:
+            self._hints.scanned(self._heads_seconds - seconds, self._heads_rows - rows)
         if others or not self._board.tenants:
             self._owe_what_was_passed(now)  # the clock may have been set on since this round began
             self._glanced = now
         return added
-
-    def _queues(self, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
-        return [
-            (tenant_id, priority)
-            for tenant_id in tenant_ids
-            if (scheduler := self._board.tenants.get(tenant_id)) is not None
-            for priority in scheduler.queues
-        ]
 
     async def _read(
         self, queues: Sequence[QueueKey], *, everything: bool, path: str, review: Container[QueueKey] = ()
@@ -320,7 +288,10 @@ class Reader:
         began = self._clock.monotonic()
         self._parts.asked += 1
         rows = await self._store.runs.heads(pages, self._config.lead)
-        self._meter.observe(READ_SECONDS, self._clock.monotonic() - began, path)
+        seconds = self._clock.monotonic() - began
+        self._meter.observe(READ_SECONDS, seconds, path)
+        self._heads_seconds += seconds
+        self._heads_rows += len(rows)
         return rows
 
     async def _statement(

@@ -1,6 +1,7 @@
 """How the reader reads: its periods and its limits."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -8,7 +9,8 @@ class ReadConfig:
     """`lead` seconds ahead are read; the first look takes `glance` rows a queue, `batch` rows at most a statement.
 
     A round follows looks from the margin by `followed` pages in all, of `KNOWN_BEFORE` rows.
-    `hint_wait`: seconds after which an index that does not answer counts as failed.
+    `hint_wait`: seconds after which an index that does not answer counts as failed. `hint_mode`: every second look
+    ahead is by hints; or, `auto`, as the judge says.
     """
 
     lead: float = 5.0
@@ -19,3 +21,4 @@ class ReadConfig:
     planned_at_once: int = 100
     followed: int = 8
     hint_wait: float = 0.05
+    hint_mode: Literal["on", "auto"] = "on"

@@ -13,12 +13,14 @@ from tocsin.cli.database import NEWEST_MAJOR, OLDEST_MAJOR, major_of, open_store
 from tocsin.cli.egress import read_egress
 from tocsin.cli.limits import in_flight_limit
 from tocsin.cli.tenants import MAX_IN_FLIGHT
+from tocsin.common.clock import SystemClock
 from tocsin.common.errors import TocsinError
 from tocsin.common.settings import Settings
 from tocsin.common.store.postgres.migrate import schema_state
 from tocsin.common.time.zones import zone_data_version
 
 _PREFIX = "TOCSIN_"
+_REDIS_SECONDS = 5.0
 
 
 class Broken(TocsinError):  # noqa: N818 - a finding, not a failure of this program
@@ -71,6 +73,7 @@ async def examine(chosen: Settings) -> list[Finding]:
         ("zone data", _zone_data),
         ("open files", _open_files),
         ("egress", _egress),
+        ("hints", _hints),
     ]
     findings = []
     for part, check in checks:
@@ -111,6 +114,22 @@ async def _open_files(chosen: Settings) -> str:
     if chosen.max_in_flight is not None and limit < chosen.max_in_flight:
         raise Broken(f"{text}, fewer than {_PREFIX}MAX_IN_FLIGHT asks for: raise the limit (ulimit -n)")
     return text
+
+
+async def _hints(chosen: Settings) -> str:
+    if chosen.hints == "off":
+        return "off: due runs are found by looks at the queues"
+    if chosen.redis_url is None:
+        raise Broken(f"{_PREFIX}HINTS is {chosen.hints}, and {_PREFIX}REDIS_URL names no Redis; `up` alone has its own")
+    from tocsin.common.hints.redis_index import RedisHints
+
+    index = RedisHints(chosen.redis_url.get_secret_value(), "doctor", SystemClock().now, timeout=_REDIS_SECONDS)
+    try:
+        return f"{chosen.hints}, by the Redis {await index.version()}; nothing depends on it"
+    except Exception as error:
+        raise Broken(f"the Redis that {_PREFIX}REDIS_URL names: {error}; runs are found without it") from error
+    finally:
+        await index.close()
 
 
 def _number(limit: int) -> str:

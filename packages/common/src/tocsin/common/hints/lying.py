@@ -19,7 +19,7 @@ class StaleHints:
     async def due(self, tenant_ids: Collection[UUID], lead: float, limit: int) -> list[UUID]:
         return [run_id for run_id, row in self._rows.items() if row.tenant_id in tenant_ids][:limit]
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
         """Deaf to it."""
 
 
@@ -54,5 +54,5 @@ class FailingHints:
     async def due(self, tenant_ids: Collection[UUID], lead: float, limit: int) -> list[UUID]:
         raise ConnectionError("the hint index is gone")
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
         raise ConnectionError("the hint index is gone")

@@ -15,5 +15,5 @@ class NullHints:
     async def due(self, tenant_ids: Collection[UUID], lead: float, limit: int) -> list[UUID]:
         return []
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
         """Nothing was remembered."""

@@ -6,10 +6,14 @@ a row is found, at most, never what becomes of it.
 """
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
 from typing import Protocol
 from uuid import UUID
 
 from tocsin.common.store.rows import Pending
+
+HORIZON = timedelta(hours=1)
+"""What is due later need not be told: a look at its queue finds it as it comes near."""
 
 
 class HintIndex(Protocol):
@@ -23,6 +27,6 @@ class HintIndex(Protocol):
         """At most `limit` run ids of these tenants that may be due within `lead` seconds."""
         ...
 
-    async def remove(self, run_ids: Sequence[UUID]) -> None:
-        """Says that these runs are no longer pending."""
+    async def remove(self, runs: Sequence[tuple[UUID, UUID]]) -> None:
+        """Says that these runs, by tenant id and run id, are no longer pending."""
         ...

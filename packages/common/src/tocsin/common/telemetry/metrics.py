@@ -42,6 +42,9 @@ STALE_WRITES = Metric("tocsin_stale_writes_total", MetricKind.COUNTER, "results 
 LEASES_LOST = Metric("tocsin_leases_lost_total", MetricKind.COUNTER, "leases judged expired, or proven dead")
 SKIPS = Metric("tocsin_skips_total", MetricKind.COUNTER, "slots that got no run, as owners record them", ("reason",))
 TENANTS_DEDICATED = Metric("tocsin_tenants_dedicated", MetricKind.GAUGE, "tenants with a cell of their own")
+HINT_VERDICT = Metric(
+    "tocsin_hint_verdict", MetricKind.GAUGE, "what finds due runs faster here: 0 the scan, 1 the hint index"
+)
 NEXT_ROW_FAULTS = Metric(
     "tocsin_next_row_faults", MetricKind.GAUGE, "tasks without a next row, or with several, at the last audit"
 )
@@ -59,5 +62,6 @@ METRICS: tuple[Metric, ...] = (
     LEASES_LOST,
     SKIPS,
     TENANTS_DEDICATED,
+    HINT_VERDICT,
     NEXT_ROW_FAULTS,
 )
