@@ -144,6 +144,23 @@ async def test_a_connection_given_to_a_waiter_that_is_cancelled_goes_to_the_next
     await calls.pool.close()
 
 
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_connection_that_comes_just_as_its_only_waiter_is_cancelled_is_closed(
+    calls: Calls, given: bool
+) -> None:
+    waiting = await calls.wait(peer())
+    (permit,) = calls.pool.begun.values()
+    permit.set_result(None)
+    if given:
+        while not calls.pool.made:
+            await asyncio.sleep(0)
+    waiting.cancel()
+    await turns()
+    assert waiting.cancelled()
+    assert all(transport.closed for transport in calls.pool.made)
+    assert (calls.pool.take(peer()), calls.pool._places) == (None, {})
+
+
 async def test_a_waiter_gives_up_after_its_part_of_the_deadline(calls: Calls) -> None:
     waiting = await calls.wait(peer(), limit=0.0)
     with pytest.raises(TimeoutError):

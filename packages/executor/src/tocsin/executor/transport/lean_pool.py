@@ -135,7 +135,7 @@ class Pool:
         place = _place_of(connection)
         if self._emptied is not None:
             connection.abort()
-        elif self._give(place, connection, fresh=False):
+        elif self._give(place, connection):
             while len(place.openings) > len(place.waiters) and self._take_back(next(reversed(place.openings))):
                 pass
         else:
@@ -278,7 +278,11 @@ class Pool:
         self._open_ones.add(connection)
         place.connections += 1
         place.openings.pop(opening, None)
-        if not self._give(place, connection, fresh=True):
+        if self._give(place, connection):
+            return
+        if place.waiters:
+            connection.abort()  # whoever it was opened for has just been cancelled: that leaves no socket open
+        else:
             self.release(connection)
 
     def _failed(self, opening: Opening, error: Exception | None) -> None:
@@ -300,19 +304,21 @@ class Pool:
 
     # --- waiters ------------------------------------------------------------------------------------------------------
 
-    def _give(self, place: Place, connection: Connection, *, fresh: bool) -> bool:
+    def _give(self, place: Place, connection: Connection) -> bool:
         """To the waiter that came first and may have it."""
         for waiter, only_fresh in place.waiters.items():
-            if (fresh or not only_fresh) and not waiter.done():
+            if not (connection.reused and only_fresh) and not waiter.done():
                 del place.waiters[waiter]
                 waiter.set_result(connection)
                 return True
         return False
 
     def _leave(self, place: Place, waiter: _Waiter) -> None:
-        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another."""
+        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another or is closed,
+        for a call that is cancelled leaves no socket open."""
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            self.release(waiter.result())
+            if not self._give(place, waiter.result()):
+                waiter.result().abort()
             return
         place.waiters.pop(waiter, None)
         while len(place.openings) > len(place.waiters):
