@@ -1,7 +1,7 @@
 """The fast transport: its own connections (`lean_pool`), `httptools` for the parsing of answers, and little else.
 
 On a warm connection a call is one request written, one future, and one step of its task when the answer is there: no
-timer, no task and no lock of its own. That is what the rate of an executor hangs on; see ADR 0014 for the figures.
+timer, no task and no lock of its own.
 """
 
 import asyncio
