@@ -143,8 +143,9 @@ class ExecutorNode:
         )
 
     def _calls(self, store: PostgresStore, lease: Lease, listener: Listener, database_clock: DatabaseClock) -> CallPool:
+        transport = self._transport()
         return CallPool(
-            self._transport(),
+            transport,
             store.runs,
             lease.id,
             lease,
@@ -153,6 +154,7 @@ class ExecutorNode:
             database_clock,
             self._rng,
             self._meter,
+            warmer=transport if isinstance(transport, LeanTransport) else None,
         )
 
     def _transport(self) -> Transport:

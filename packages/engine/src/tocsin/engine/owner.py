@@ -108,7 +108,8 @@ class Owner:
         self._process = process
         self._wakeups = wakeups
         self._beat = Beat(store.leases, self.lease, clock, database_clock)
-        planner = Planner(store, self.board, Ids(database_clock, rng))  # a run's deadline counts from its id's time
+        ids = Ids(database_clock, rng)  # a run's deadline counts from its id's time
+        planner = Planner(store, self.board, ids, self.calls.expect)
         self._feed = HintFeed()
         hints = None
         if make_hints is not None:

@@ -103,9 +103,9 @@ class Pool:
         """
         if self._emptied is not None:
             raise ConnectionAbortedError("the transport is closed")
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = Place(key)
+        place = self._place(key)
+        for opening in self._lanes[key.scheme].remove_ahead(place):
+            del place.openings[opening]
         waiter: _Waiter = self._loop.create_future()
         place.waiters[waiter] = fresh
         self._cover(place)
@@ -119,13 +119,23 @@ class Pool:
             if timer is not None:
                 timer.cancel()
 
+    def warm(self, key: PeerKey, count: int) -> None:
+        """Opens connections that nobody waits for yet, until the peer has `count`: as long as half of the limit is
+        left to calls, and behind all that calls wait for."""
+        place = self._place(key)
+        missing = count - place.connections - len(place.openings)
+        ahead = sum(lane.ahead for lane in self._lanes.values())
+        for _ in range(min(missing, self._free_ahead() - ahead)):
+            self._ask(place, ahead=True)
+        self._forget(place)
+
     def release(self, connection: Connection) -> None:
         """Takes a connection back, or takes over a new one that nobody waits for."""
         connection.reused = True
         place = _place_of(connection)
         if self._emptied is not None:
             connection.abort()
-        elif self._give(place, connection, fresh=False):
+        elif self._give(place, connection):
             while len(place.openings) > len(place.waiters) and self._take_back(next(reversed(place.openings))):
                 pass
         else:
@@ -177,12 +187,24 @@ class Pool:
         while len(place.openings) < len(place.waiters):
             self._ask(place)
 
-    def _ask(self, place: Place) -> None:
+    def _ask(self, place: Place, *, ahead: bool = False) -> None:
         opening = Opening(place)
         place.openings[opening] = None
-        self._lanes[place.key.scheme].add(opening)
+        self._lanes[place.key.scheme].add(opening, ahead=ahead)
 
-    def _room(self) -> bool:
+    def _place(self, key: PeerKey) -> Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = Place(key)
+        return place
+
+    def _free_ahead(self) -> int:
+        return self._open_limit // 2 - len(self._open_ones) - len(self._under_way)
+
+    def _room(self, ahead: bool) -> bool:
+        if ahead and self._free_ahead() <= 0:
+            self._full = True
+            return False
         if len(self._open_ones) + len(self._under_way) < self._open_limit:
             return True
         if self._idle:
@@ -256,7 +278,11 @@ class Pool:
         self._open_ones.add(connection)
         place.connections += 1
         place.openings.pop(opening, None)
-        if not self._give(place, connection, fresh=True):
+        if self._give(place, connection):
+            return
+        if place.waiters:
+            connection.abort()  # whoever it was opened for has just been cancelled: that leaves no socket open
+        else:
             self.release(connection)
 
     def _failed(self, opening: Opening, error: Exception | None) -> None:
@@ -278,19 +304,21 @@ class Pool:
 
     # --- waiters ------------------------------------------------------------------------------------------------------
 
-    def _give(self, place: Place, connection: Connection, *, fresh: bool) -> bool:
+    def _give(self, place: Place, connection: Connection) -> bool:
         """To the waiter that came first and may have it."""
         for waiter, only_fresh in place.waiters.items():
-            if (fresh or not only_fresh) and not waiter.done():
+            if not (connection.reused and only_fresh) and not waiter.done():
                 del place.waiters[waiter]
                 waiter.set_result(connection)
                 return True
         return False
 
     def _leave(self, place: Place, waiter: _Waiter) -> None:
-        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another."""
+        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another or is closed,
+        for a call that is cancelled leaves no socket open."""
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            self.release(waiter.result())
+            if not self._give(place, waiter.result()):
+                waiter.result().abort()
             return
         place.waiters.pop(waiter, None)
         while len(place.openings) > len(place.waiters):
