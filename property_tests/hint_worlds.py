@@ -8,7 +8,9 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
-from property_tests.stepping import LEAD, SmallWorld, StepOwner
+from redis.exceptions import RedisError
+
+from property_tests.stepping import LEAD, READ, SmallWorld, StepOwner
 from tocsin.common.hints.lying import FailingHints, ForeignHints, InventedHints, StaleHints
 from tocsin.common.hints.null import NullHints
 from tocsin.common.hints.port import HintIndex
@@ -16,6 +18,7 @@ from tocsin.common.models import Kind, PlanSpec
 from tocsin.common.store.memory.database import MemoryDatabase
 from tocsin.common.store.rows import Begun, Pending, Task
 from tocsin.common.store.tenants import Tenant
+from tocsin.engine.read_config import ReadConfig
 
 START = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 
@@ -68,11 +71,11 @@ Outcome = tuple[str, ...]
 class HintWorld:
     """Two executors and three tenants: the first two are served by the first executor, the third by the second."""
 
-    def __init__(self, name: str, make: Callable[[MemoryDatabase], HintIndex]) -> None:
+    def __init__(self, name: str, make: Callable[[MemoryDatabase], HintIndex], read: ReadConfig = READ) -> None:
         self.name = name
         self.world = SmallWorld(START)
         self.hints = make(self.world.database)
-        self.owners = [StepOwner(self.world, 1, self.hints), StepOwner(self.world, 2, self.hints)]
+        self.owners = [StepOwner(self.world, number, self.hints, read) for number in (1, 2)]
         self.tenants: list[Tenant] = []
         self.tasks: list[Task] = []
         self.begun: Counter[Outcome] = Counter()
@@ -101,7 +104,7 @@ class HintWorld:
         pending = {(row.tenant_id, row.run_id) for row in rows}
         gone = self._told - pending
         self._told |= pending
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, RedisError, ValueError):  # whatever an index that is broken may raise
             await self.hints.add(rows)
             await self.hints.remove(list(gone))
 

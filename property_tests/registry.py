@@ -14,6 +14,7 @@ from property_tests.machine import Machine, Profile
 from property_tests.moves import MoveMachine
 from property_tests.mutant import Mutant
 from property_tests.mutants import fairness, hints, idempotency, lease, lifecycle, moves, timing
+from property_tests.redis_hints import RedisHintMachine
 from property_tests.timing import TimingMachine
 from property_tests.world.backends import Server
 
@@ -29,6 +30,7 @@ MACHINES: dict[str, tuple[type[Machine], Profile, int]] = {
     "HttpIdempotencyMachine": (HttpIdempotencyMachine, Profile(20, 12), 1),
     "HintMachine": (HintMachine, Profile(60, 25), 2),
     "EarlyHintMachine": (EarlyHintMachine, Profile(40, 15), 1),
+    "RedisHintMachine": (RedisHintMachine, Profile(20, 25), 1),
 }
 
 NEEDS_POSTGRES = {"PostgresLifecycleMachine", "PostgresIdempotencyMachine", "HttpIdempotencyMachine"}

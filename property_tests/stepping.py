@@ -31,6 +31,9 @@ from tocsin.engine.read import ReadConfig
 T = TypeVar("T")
 
 CALL = CallSpec(url="https://example.com/hook")
+READ = ReadConfig(hint_wait=0.001)
+"""An index in memory that does not answer never does, and is asked often."""
+
 LEAD = timedelta(seconds=0.1)
 """How long before its due instant a run may be begun."""
 
@@ -168,7 +171,7 @@ class SmallWorld:
 class StepOwner:
     """One executor process: an owner, and the calls that it has open."""
 
-    def __init__(self, world: SmallWorld, number: int, hints: HintIndex | None = None) -> None:
+    def __init__(self, world: SmallWorld, number: int, hints: HintIndex | None = None, read: ReadConfig = READ) -> None:
         self.world = world
         self.calls = OpenCalls()
         lease_id = UUID(int=number)
@@ -183,7 +186,7 @@ class StepOwner:
             world.clock,
             random.Random(1_000 + number),
             MemoryMeter(),
-            OwnerConfig(read=ReadConfig(hint_wait=0.001)),
+            OwnerConfig(read=read),
             None if hints is None or type(hints) is NullHints else lambda _clock: hints,
         )
 

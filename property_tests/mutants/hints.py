@@ -11,6 +11,7 @@ from property_tests.hint_worlds import HangingHints
 from property_tests.hints import EarlyHintMachine, HintMachine
 from property_tests.machine import Profile
 from property_tests.mutant import Mutant
+from property_tests.redis_hints import RedisHintMachine
 from tocsin.common.hints.null import NullHints
 from tocsin.common.ids import LANES
 from tocsin.common.store.rows import Pending
@@ -26,7 +27,7 @@ async def _named(reader: Reader, lead: float) -> list[Pending]:
     assert reader._hints is not None
     try:
         named = await reader._hints._index.due(reader._board.tenants.keys(), lead, reader._config.batch)
-    except (ConnectionError, RedisError):
+    except (ConnectionError, RedisError, ValueError):
         return []
     return await reader._store.runs.hinted(named, lead)
 
@@ -100,5 +101,6 @@ MUTANTS: Sequence[Mutant] = (
     Mutant("a named run counts as due", 11, HintMachine, _a_named_run_counts_as_due, _FEW, seed=2),
     Mutant("a named run counts as owned", 11, HintMachine, _a_named_run_counts_as_owned, _SOME),
     Mutant("only what is hinted is read", 11, HintMachine, _only_what_is_hinted_is_read, _FEW),
+    Mutant("Redis is believed in the place of the database", 11, RedisHintMachine, _only_what_is_hinted_is_read, _FEW),
     Mutant("a failing index fails the round", 11, EarlyHintMachine, _a_failing_index_fails_the_round, _SOME),
 )
