@@ -1,7 +1,7 @@
 """arq: a sorted set of job ids in Redis by due instant, results kept in Redis for an hour (its default).
 
-Configured by its docs/index.rst: `max_jobs` raised from 10 and `poll_delay` lowered from 0.5 s to 0.05 s; a job is
-deferred by `_defer_until`. The loop is uvloop.
+Configured by the documentation of arq.worker.Worker (arq-docs.helpmanual.io): `max_jobs` raised from 10, `poll_delay`
+lowered from 0.5 s to 0.05 s; a job is deferred by `_defer_until`. The loop is uvloop.
 """
 
 import asyncio

@@ -17,7 +17,8 @@ class Peer:
     has `packages`; without packages it runs in the product's own environment.
 
     `defers`: a job is put in ahead and waits for its instant; else it is put in at its instant. `enqueue_seconds`: what
-    putting in one job may take, generously. `processes`: numbers of workers that are tried.
+    putting in one job may take, generously. `processes`: numbers of workers that are
+    tried; the short form tries the last alone, with which most did best.
     """
 
     name: str

@@ -23,7 +23,7 @@ from bench.peers.catalogue import Peer
 from bench.peers.verdict import Outcome, judged
 
 READY_SECONDS = 30.0
-LEAD_SECONDS = 6.0
+LEAD_SECONDS = 4.0
 """From the last job put in to the first due instant: workers start in it."""
 
 SETTLE_SECONDS = 1.0

@@ -1,8 +1,9 @@
 """procrastinate: one job a fetch, its jobs table keeps what became of each.
 
-Configured by its docs/howto/production/concurrency and docs/howto/basics/worker.md: asynchronous tasks with a raised
-`concurrency`, psycopg's pool with room for it, jobs put in by `batch_defer`. A deferred job is found by polling
-(`fetch_job_polling_interval`, 5 s by default), every 0.05 s here. The loop is uvloop.
+Configured by the documentation of `App.run_worker_async` and by its docs/howto/basics/worker.md and batch_defer.md:
+asynchronous tasks with a raised `concurrency` (1 by default), psycopg's pool with room for it, jobs put in by
+`batch_defer_async`. A deferred job is found by polling (`fetch_job_polling_interval`, 5 s by default), every 0.05 s
+here. The loop is uvloop.
 """
 
 from datetime import UTC, datetime

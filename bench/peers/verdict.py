@@ -81,7 +81,7 @@ def judged(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A peer, or ourselves: every attempt at the two tests, or why there was none."""
+    """A peer, or ourselves: every attempt at the two tests; `not_run`: why one that is not there was not made."""
 
     name: str
     version: str
@@ -188,9 +188,7 @@ def cells(row: Row) -> tuple[Figure, ...]:
 
 def note(row: Row) -> str:
     """What a reader must know of a row's figures; nothing where all is well."""
-    if row.not_run is not None:
-        return f"{NOT_RUN}: {row.not_run}"
-    said = []
+    said = [] if row.not_run is None else [f"{NOT_RUN}: {row.not_run}"]
     for name, outcome in (("drain", row.drain), ("steady", row.steady)):
         if outcome is None:
             continue
