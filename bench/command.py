@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, transport
+from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p10, transport
 from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
@@ -16,7 +16,7 @@ from bench.quotas import beside
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
-    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, begin, heads, drill, transport)
+    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p10, begin, heads, drill, transport)
 }
 
 
