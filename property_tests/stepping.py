@@ -74,6 +74,9 @@ class OpenCalls:
     def submit(self, order: Order) -> None:
         self.orders[order.run.run_id] = order
 
+    def expect(self, due_at: datetime, task: Task) -> None:
+        """Nothing is prepared here."""
+
     def put_back(self, run: Begun) -> None:
         self.back.append(run)
 

@@ -46,6 +46,7 @@ async def test_what_is_due_within_the_lead_comes_into_memory_and_nothing_later(b
     await bench.owner.reader.run_once()
     assert bench.owner.board.knows(near)
     assert not bench.owner.board.knows(far)
+    assert bench.calls.expected == [(near.due_at, task.id)]
 
 
 @pytest.mark.parametrize("age", [0, 3600])

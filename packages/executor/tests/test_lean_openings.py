@@ -27,8 +27,11 @@ class Traffic:
     def __post_init__(self) -> None:
         self.clock = manual_clock()
         self.lane: Lane[Wanted] = Lane(
-            self.begun.append, lambda: self.places > len(self.begun), self.clock, at_once=self.at_once, apart=self.apart
+            self.begun.append, self.has_room, self.clock, at_once=self.at_once, apart=self.apart
         )
+
+    def has_room(self, _ahead: bool) -> bool:
+        return self.places > len(self.begun)
 
     def want(self, *places: str) -> list[Wanted]:
         wanted = [Wanted(place) for place in places]
@@ -110,11 +113,34 @@ async def test_without_room_they_wait() -> None:
     assert traffic.order == "ab"
 
 
+async def test_what_nobody_waits_for_begins_after_all_else() -> None:
+    traffic = Traffic(at_once=1)
+    for place in "aab":
+        traffic.lane.add(Wanted(place), ahead=True)
+    traffic.want("c", "c")
+    assert (traffic.order, traffic.lane.ahead) == ("a", 2)
+    for _ in range(4):
+        traffic.lane.free(traffic.begun[-1])
+    assert (traffic.order, traffic.lane.ahead) == ("accab", 0)
+
+
+async def test_what_was_to_be_opened_ahead_is_taken_back() -> None:
+    traffic = Traffic(at_once=1)
+    (first,) = traffic.want("c")
+    ahead = [Wanted("a"), Wanted("a")]
+    for each in ahead:
+        traffic.lane.add(each, ahead=True)
+    assert traffic.lane.remove_ahead("a") == ahead
+    assert traffic.lane.remove_ahead("b") == []
+    traffic.lane.free(first)
+    assert (traffic.order, traffic.lane.ahead) == ("c", 0)
+
+
 class Greedy(Lane[Wanted]):
     """Broken: one place after the other."""
 
-    def add(self, opening: Wanted) -> None:
-        super().add(opening)
+    def add(self, opening: Wanted, *, ahead: bool = False) -> None:
+        super().add(opening, ahead=ahead)
         self._turns = type(self._turns)(sorted(self._turns.items(), key=lambda turn: str(turn[0])))
 
 

@@ -200,7 +200,7 @@ async def test_at_the_limit_with_none_idle_an_opening_waits_for_one() -> None:
 class Unlimited(ScriptedPool):
     """Broken: opens what is asked for."""
 
-    def _room(self) -> bool:
+    def _room(self, ahead: bool) -> bool:
         return True
 
 
@@ -232,6 +232,42 @@ async def test_a_handshake_of_each_scheme_waits_for_its_own_kind_only(monkeypatc
     for number in range(3):
         await calls.wait(peer(number))
     assert len(calls.pool.begun) == 4
+    await calls.pool.close()
+
+
+async def test_connections_are_opened_ahead_as_far_as_they_are_missing(calls: Calls) -> None:
+    calls.pool.release(await calls.open(peer()))
+    calls.pool.warm(peer(), 3)
+    calls.pool.warm(peer(), 3)
+    await turns()
+    assert len(calls.pool.begun) == 2
+    await calls.pool.let()
+    await calls.pool.let(ConnectionRefusedError())  # nobody waits for it
+    assert [calls.pool.take(peer()) is not None for _ in range(3)] == [True, True, False]
+    await calls.pool.close()
+
+
+async def test_a_call_waits_for_nothing_that_is_opened_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_pool, "CONNECTS_AT_ONCE", 1)
+    calls = Calls()
+    for number in range(5):
+        calls.pool.warm(peer(number), 2)
+    first, second = await calls.wait(peer(4)), await calls.wait(peer(4))
+    for _ in range(3):  # one was begun before anybody waited
+        await calls.pool.let()
+    assert (first.done(), second.done()) == (True, True)
+    assert [opening.place.key for opening in calls.pool.begun] == [peer(0)]
+    await calls.pool.close()
+
+
+async def test_half_of_the_limit_is_left_to_calls() -> None:
+    calls = Calls(open_limit=6)
+    calls.pool.release(await calls.open(peer(1)))
+    calls.pool.warm(peer(2), 8)
+    calls.pool.warm(peer(3), 8)
+    await turns()
+    assert len(calls.pool.begun) == 2
+    assert [place.key for place in calls.pool._places.values()] == [peer(1), peer(2)]
     await calls.pool.close()
 
 

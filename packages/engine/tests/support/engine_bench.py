@@ -53,6 +53,7 @@ class RecordedCalls:
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
+        self.expected: list[tuple[datetime, UUID]] = []
         self.back: list[Begun] = []
         self.aborted: list[UUID] = []
         self.waiting_results = 0
@@ -62,6 +63,9 @@ class RecordedCalls:
     def submit(self, order: Order) -> None:
         self.orders.append(order)
         self.submitted.set()
+
+    def expect(self, due_at: datetime, task: Task) -> None:
+        self.expected.append((due_at, task.id))
 
     def put_back(self, run: Begun) -> None:
         self.back.append(run)

@@ -132,8 +132,9 @@ class ExecutorNode:
             await store.close()
 
     def _calls(self, store: PostgresStore, lease: Lease, listener: Listener, database_clock: DatabaseClock) -> CallPool:
+        transport = self._transport()
         return CallPool(
-            self._transport(),
+            transport,
             store.runs,
             lease.id,
             lease,
@@ -142,6 +143,7 @@ class ExecutorNode:
             database_clock,
             self._rng,
             self._meter,
+            warmer=transport if isinstance(transport, LeanTransport) else None,
         )
 
     def _transport(self) -> Transport:

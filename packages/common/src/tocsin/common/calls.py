@@ -1,6 +1,7 @@
 """The port between the engine, which decides what runs, and the executor, which calls."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Protocol
 from uuid import UUID
 
@@ -26,6 +27,10 @@ class Calls(Protocol):
 
     def submit(self, order: Order) -> None:
         """Takes a begun run; its call starts when its due instant has come on the database's clock."""
+        ...
+
+    def expect(self, due_at: datetime, task: Task) -> None:
+        """A run of this task will be due then, within seconds, if nothing comes between: a hint, to prepare for it."""
         ...
 
     def put_back(self, run: Begun) -> None:

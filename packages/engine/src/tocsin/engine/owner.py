@@ -106,7 +106,8 @@ class Owner:
         self._process = process
         self._wakeups = wakeups
         self._beat = Beat(store.leases, self.lease, clock, database_clock)
-        planner = Planner(store, self.board, Ids(database_clock, rng))  # a run's deadline counts from its id's time
+        ids = Ids(database_clock, rng)  # a run's deadline counts from its id's time
+        planner = Planner(store, self.board, ids, self.calls.expect)
         self.reader = Reader(store, self.board, clock, database_clock, planner, meter, config.read, hints)
         self.beginner = Beginner(
             store, self.lease, self.board, planner, self.calls, clock, database_clock, meter, config.begin

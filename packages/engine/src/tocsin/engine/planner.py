@@ -6,7 +6,7 @@ none, or where the plan raises: the run happens all the same, and that one task 
 
 import contextlib
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from tocsin.common.crashpoints import reach
 from tocsin.common.ids import Ids
 from tocsin.common.models import Kind
 from tocsin.common.store.ports import Store
-from tocsin.common.store.rows import BeginItem, Pending, Skip, SkipReason, TaskFault
+from tocsin.common.store.rows import BeginItem, Pending, Skip, SkipReason, Task, TaskFault
 from tocsin.common.time.schedule import next_slot
 from tocsin.engine.board import Board
 from tocsin.engine.plan import parked_successor, plan_faulty, plan_overlap_skip, plan_run
@@ -28,7 +28,9 @@ _UNREADABLE = 10_000
 
 
 class Planner:
-    def __init__(self, store: Store, board: Board, ids: Ids) -> None:
+    def __init__(self, store: Store, board: Board, ids: Ids, expect: Callable[[datetime, Task], None]) -> None:
+        """`expect` is told of every row that is planned ahead."""
+        self._expect = expect
         self._store = store
         self._board = board
         self._ids = ids
@@ -129,8 +131,12 @@ class Planner:
         return len(faults)
 
     def warm(self, row: Pending) -> None:
-        """Works out the successor ahead of time: the slot is memoised, and its begin finds it ready."""
+        """Works out the successor ahead of time: the slot is memoised, and its begin finds it ready. The executor hears
+        of the row, to be ready for its call."""
         task = self._board.definitions.get(row.task_id)
-        if row.kind is Kind.NEXT and row.slot is not None and task is not None:
+        if task is None:
+            return
+        self._expect(row.due_at, task)
+        if row.kind is Kind.NEXT and row.slot is not None:
             with contextlib.suppress(Exception):  # reported when the row is begun
                 next_slot(task.plan, row.slot)

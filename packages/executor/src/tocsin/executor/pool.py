@@ -16,23 +16,27 @@ from tocsin.common.ids import planted_at
 from tocsin.common.models import Priority
 from tocsin.common.states import RunState
 from tocsin.common.store.ports import RunStore
-from tocsin.common.store.rows import Begun, Completion, Outcome, returned
+from tocsin.common.store.rows import Begun, Completion, Outcome, Task, returned
 from tocsin.common.telemetry.meter import Meter
 from tocsin.common.telemetry.metrics import START_DELAY
 from tocsin.common.time.schedule import due_at
 from tocsin.executor.classify import EndReason, Verdict, classify
 from tocsin.executor.completer import Completer, CompleterConfig
+from tocsin.executor.peaks import Peaks
 from tocsin.executor.recheck import Rechecker
 from tocsin.executor.request import Templates
 from tocsin.executor.signature import Signer
 from tocsin.executor.stale import StaleCalls
 from tocsin.executor.timers import Timers
-from tocsin.executor.transport.port import Failure, NotStartedError, Response, Transport
+from tocsin.executor.transport.port import Failure, NotStartedError, Response, Transport, Warmer
 
 log = logging.getLogger("tocsin.executor.pool")
 
 VOUCHED_SECONDS = 0.25
 """How long after its begin was sent a run may start on what the begin read of its task (rule 3)."""
+
+_NOTED_SECONDS = 0.2
+"""How long what is expected is gathered before connections are opened for it."""
 
 _TEXT = 500
 _LABELS = {priority: priority.name.lower() for priority in Priority}
@@ -110,6 +114,7 @@ class CallPool:
         rng: random.Random,
         meter: Meter,
         completer: CompleterConfig | None = None,
+        warmer: Warmer | None = None,
     ) -> None:
         self.clock = clock
         self.trust = trust
@@ -124,6 +129,9 @@ class CallPool:
         self._signers: dict[tuple[str, ...], Signer] = {}
         self._templates = Templates()
         self._stale = StaleCalls()
+        self._warmer = warmer
+        self._peaks = Peaks()
+        self._warming: asyncio.TimerHandle | None = None
         self._completer = Completer(runs, lease_id, clock, meter, self._committed, completer)
         self._flushing: asyncio.Task[None] | None = None
         self._landed = asyncio.Event()
@@ -133,6 +141,21 @@ class CallPool:
         self._calls[order.run.run_id] = call
         self._keep_flushing()
         self._call_when_due(call)
+
+    def expect(self, due_at: datetime, task: Task) -> None:
+        if self._warmer is None:
+            return
+        try:
+            self._peaks.note(due_at, self._templates.of(task).target)
+        except ValueError:
+            return  # the call will say why
+        if self._warming is None:
+            self._warming = asyncio.get_running_loop().call_later(_NOTED_SECONDS, self._warm, self._warmer)
+
+    def _warm(self, warmer: Warmer) -> None:
+        self._warming = None
+        for target, count in self._peaks.take(self._database_clock.now()):
+            warmer.warm(target, count)
 
     def put_back(self, run: Begun) -> None:
         self._completer.put_back(run)
@@ -161,6 +184,8 @@ class CallPool:
     async def close(self) -> None:
         """Drops everything: what was under way will be given back by whoever finds the lease gone."""
         self._timers.clear()
+        if self._warming is not None:
+            self._warming.cancel()
         tasks = [call.task for call in self._calls.values() if call.task is not None]
         if self._flushing is not None:
             tasks.append(self._flushing)

@@ -8,7 +8,7 @@ from uuid import UUID
 from tocsin.common.ids import planted_at
 from tocsin.common.models import CallSpec
 from tocsin.common.store.rows import Begun, Task
-from tocsin.common.target import parse_target
+from tocsin.common.target import Target, parse_target
 from tocsin.executor.signature import Signer
 from tocsin.executor.transport.port import Headers, OutgoingRequest
 
@@ -39,6 +39,10 @@ class Template:
         self._own = _own(call.headers, self._body)
         self._task = ("Tocsin-Task", str(task_id))
         self._deadline = call.timeout_seconds
+
+    @property
+    def target(self) -> Target:
+        return self._target
 
     def build(self, run: Begun, signer: Signer, *, now: datetime, rng: random.Random) -> OutgoingRequest:
         """The request of one attempt. `now` is wall time, for the signature; `rng` makes the trace."""

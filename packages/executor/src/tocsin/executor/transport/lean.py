@@ -18,6 +18,7 @@ from tocsin.executor.transport.lean_deadlines import Deadlines
 from tocsin.executor.transport.lean_failures import refused
 from tocsin.executor.transport.lean_pool import PeerKey, Pool
 from tocsin.executor.transport.lean_protocol import Connection
+from tocsin.executor.transport.lean_warming import Warming
 from tocsin.executor.transport.port import Failure, Gate, OutgoingRequest, Response
 from tocsin.executor.transport.wire import serialize
 
@@ -59,8 +60,14 @@ class LeanTransport:
         self._rng = rng
         self._deadlines = Deadlines()
         self._pool = Pool(clock, ssl_context or default_ssl_context(), open_limit)
+        self._warming = Warming(guard, self._pool, rng)
+
+    def warm(self, target: Target, count: int) -> None:
+        """See `tocsin.executor.transport.port.Warmer`."""
+        self._warming.want(target, count)
 
     async def close(self) -> None:
+        await self._warming.close()
         await self._pool.close()
         self._deadlines.close()
         await self._guard.close()

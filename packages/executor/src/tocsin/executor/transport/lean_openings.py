@@ -24,26 +24,48 @@ class _HasPlace(Protocol):
 T = TypeVar("T", bound=_HasPlace)
 
 
+Turns = OrderedDict[object, OrderedDict[T, None]]
+
+
 class Lane(Generic[T]):
     """Begins openings with `begin`: at most `at_once` that are under way and not slow, `apart` seconds from one to the
-    next, and only while `room()`. Each place in turn, whatever the others want; of one place the oldest first."""
+    next, and only while `room(ahead)`. Each place in turn, whatever the others want; of one place the oldest first; and
+    those that nobody waits for yet after all others."""
 
     def __init__(
-        self, begin: Callable[[T], None], room: Callable[[], bool], clock: Clock, *, at_once: int, apart: float = 0.0
+        self,
+        begin: Callable[[T], None],
+        room: Callable[[bool], bool],
+        clock: Clock,
+        *,
+        at_once: int,
+        apart: float = 0.0,
     ) -> None:
         self._begin = begin
         self._room = room
         self._clock = clock
         self._at_once = at_once
         self._apart = apart
-        self._turns: OrderedDict[object, OrderedDict[T, None]] = OrderedDict()
+        self._turns: Turns[T] = OrderedDict()
+        self._turns_ahead: Turns[T] = OrderedDict()
+        self.ahead = 0
+        """How many are to be opened ahead."""
         self._busy: set[T] = set()
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
-    def add(self, opening: T) -> None:
-        self._turns.setdefault(opening.place, OrderedDict())[opening] = None
+    def add(self, opening: T, *, ahead: bool = False) -> None:
+        """`ahead`: nobody waits for it yet."""
+        self.ahead += ahead
+        turns = self._turns_ahead if ahead else self._turns
+        turns.setdefault(opening.place, OrderedDict())[opening] = None
         self.go()
+
+    def remove_ahead(self, place: object) -> list[T]:
+        """Takes back what is to be opened ahead for a place: somebody waits there now, and asks for himself."""
+        taken = list(self._turns_ahead.pop(place, ()))
+        self.ahead -= len(taken)
+        return taken
 
     def remove(self, opening: T) -> bool:
         """Takes one back; False if it is under way, or has been."""
@@ -63,17 +85,19 @@ class Lane(Generic[T]):
 
     def go(self) -> None:
         """Begins what may begin now."""
-        while self._turns and len(self._busy) < self._at_once and self._timer is None:
+        while (turns := self._turns or self._turns_ahead) and len(self._busy) < self._at_once and self._timer is None:
             now = self._clock.monotonic()
             if now < self._next:
                 self._timer = asyncio.get_running_loop().call_later(self._next - now, self.fire)
                 return
-            if not self._room():
+            ahead = turns is self._turns_ahead
+            if not self._room(ahead):
                 return
-            place, waiting = self._turns.popitem(last=False)
+            self.ahead -= ahead
+            place, waiting = turns.popitem(last=False)
             opening, _ = waiting.popitem(last=False)
             if waiting:
-                self._turns[place] = waiting
+                turns[place] = waiting
             self._busy.add(opening)
             self._next = now + self._apart
             asyncio.get_running_loop().call_later(SLOW_SECONDS, self.free, opening)
@@ -86,6 +110,7 @@ class Lane(Generic[T]):
 
     def clear(self) -> None:
         self._turns.clear()
+        self._turns_ahead.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

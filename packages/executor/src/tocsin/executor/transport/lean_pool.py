@@ -103,9 +103,9 @@ class Pool:
         """
         if self._emptied is not None:
             raise ConnectionAbortedError("the transport is closed")
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = Place(key)
+        place = self._place(key)
+        for opening in self._lanes[key.scheme].remove_ahead(place):
+            del place.openings[opening]
         waiter: _Waiter = self._loop.create_future()
         place.waiters[waiter] = fresh
         self._cover(place)
@@ -118,6 +118,16 @@ class Pool:
         finally:
             if timer is not None:
                 timer.cancel()
+
+    def warm(self, key: PeerKey, count: int) -> None:
+        """Opens connections that nobody waits for yet, until the peer has `count`: as long as half of the limit is
+        left to calls, and behind all that calls wait for."""
+        place = self._place(key)
+        missing = count - place.connections - len(place.openings)
+        ahead = sum(lane.ahead for lane in self._lanes.values())
+        for _ in range(min(missing, self._free_ahead() - ahead)):
+            self._ask(place, ahead=True)
+        self._forget(place)
 
     def release(self, connection: Connection) -> None:
         """Takes a connection back, or takes over a new one that nobody waits for."""
@@ -177,12 +187,24 @@ class Pool:
         while len(place.openings) < len(place.waiters):
             self._ask(place)
 
-    def _ask(self, place: Place) -> None:
+    def _ask(self, place: Place, *, ahead: bool = False) -> None:
         opening = Opening(place)
         place.openings[opening] = None
-        self._lanes[place.key.scheme].add(opening)
+        self._lanes[place.key.scheme].add(opening, ahead=ahead)
 
-    def _room(self) -> bool:
+    def _place(self, key: PeerKey) -> Place:
+        place = self._places.get(key)
+        if place is None:
+            place = self._places[key] = Place(key)
+        return place
+
+    def _free_ahead(self) -> int:
+        return self._open_limit // 2 - len(self._open_ones) - len(self._under_way)
+
+    def _room(self, ahead: bool) -> bool:
+        if ahead and self._free_ahead() <= 0:
+            self._full = True
+            return False
         if len(self._open_ones) + len(self._under_way) < self._open_limit:
             return True
         if self._idle:

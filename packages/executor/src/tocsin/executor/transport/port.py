@@ -122,6 +122,13 @@ class Failure:
         return self.started is not None
 
 
+class Warmer(Protocol):
+    def warm(self, target: Target, count: int) -> None:
+        """Opens connections ahead until `count` are open to the target's host and port, as far as that holds up no
+        call. It sends nothing, returns at once, and fails in silence."""
+        ...
+
+
 class Transport(Protocol):
     async def call(self, request: OutgoingRequest, gate: Gate) -> Response | Failure:
         """Makes one call.

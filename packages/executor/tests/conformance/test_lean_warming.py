@@ -1,0 +1,57 @@
+"""Connections opened ahead: calls use them, nothing is sent on them, and none goes where no call may."""
+
+import asyncio
+import random
+
+from endpoints import OK, Names, OpenGate, always, answering, outgoing, sockets
+from tocsin.common.clock import SystemClock
+from tocsin.common.target import parse_target
+from tocsin.executor.egress import EgressGuard, EgressPolicy
+from tocsin.executor.transport.lean import LeanTransport
+from tocsin.executor.transport.port import Response
+
+
+def transport(names: Names, allow: str = "127.0.0.0/8") -> LeanTransport:
+    return LeanTransport(EgressGuard(EgressPolicy.parse(allow), names), SystemClock(), random.Random(7))
+
+
+async def test_calls_find_the_connections_that_were_opened_ahead() -> None:
+    async with answering(always(OK)) as endpoint:
+        warm = transport(Names(api_example=[("127.0.0.1",)]))
+        warm.warm(parse_target(endpoint.url(host="api.example")), 3)
+        await endpoint.until_open(3)
+        while len(warm._pool._idle) < 3:
+            await asyncio.sleep(0)
+        assert not endpoint.seen
+        calls = (warm.call(outgoing(endpoint.url(f"/{number}", host="api.example")), OpenGate()) for number in range(3))
+        results = await asyncio.gather(*calls)
+        assert all(isinstance(result, Response) for result in results)
+        assert endpoint.accepted == 3
+        await warm.close()
+
+
+async def test_nothing_is_opened_where_no_call_may_go_or_no_name_is() -> None:
+    async with answering(always(OK)) as endpoint:
+        names = Names(api_example=[("127.0.0.1",)])
+        cold = transport(names, allow="")
+        for host in ("api.example", "gone.example", "127.0.0.1"):
+            cold.warm(parse_target(endpoint.url(host=host)), 3)
+        while cold._warming._tasks:
+            await asyncio.sleep(0)
+        assert (names.asked, endpoint.accepted, cold._pool._places) == (["api.example", "gone.example"], 0, {})
+        await cold.close()
+
+
+async def test_closing_leaves_nothing_of_it() -> None:
+    names = Names(api_example=[("127.0.0.1",)])
+    names.gate = asyncio.Event()
+    async with answering(always(OK)) as endpoint:
+        before = await sockets()
+        warm = transport(names)
+        warm.warm(parse_target(endpoint.url()), 2)
+        for number in range(50):
+            warm.warm(parse_target(endpoint.url(f"/{number}", host="api.example")), 2)
+        await sockets()
+        await warm.close()
+        await endpoint.until_open(0)
+        assert await sockets() == before
