@@ -156,4 +156,5 @@ async def run_case(case: Case, settings: Mapping[str, str]) -> Result:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(asyncio.run(measure(Case(**json.loads(sys.argv[1])))))))
+    print(json.dumps(asdict(asyncio.run(measure(Case(**json.loads(sys.argv[1])))))), flush=True)
+    os._exit(0)  # threads of a client have been seen to abort a Python that ends
