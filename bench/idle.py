@@ -10,8 +10,6 @@ from datetime import UTC, datetime, timedelta
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from bench.frame import Network
-from bench.network import AZ, distant
 from bench.system import Connection, connected, opened, prepare
 from tocsin.common.ids import Ids
 from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
@@ -20,6 +18,7 @@ from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant
 from tocsin.common.store.tenants import Process, Tenant
+from tocsin.common.time.zones import zone_data_version
 from tocsin.engine.begin import parts
 
 _TENANTS = 100
@@ -122,16 +121,6 @@ def completion(run: Begun, now: datetime) -> Completion:
 
 
 @asynccontextmanager
-async def reached(dsn: str, network: Network) -> AsyncIterator[tuple[str, str]]:
-    """The database as far away as was asked for: its URL, and how far that is, for a person."""
-    if network == "direct":
-        yield dsn, "direct"
-        return
-    async with distant(dsn, AZ) as (far, _, calibration):
-        yield far, str(calibration)
-
-
-@asynccontextmanager
 async def new_database(server_dsn: str, name: str) -> AsyncIterator[str]:
     """A database of its own on the server; dropped afterwards."""
     async with connected(server_dsn) as connection:
@@ -158,7 +147,7 @@ async def beginning(dsn: str, connection: Connection, store: PostgresStore, ids:
     """Begins of `sample` of the idle tasks (or all, if there are fewer), under a lease of no executor's cell."""
     rows = deque(pending_of(row) for row in await connection.fetch(_SAMPLE, sample))
     lease_id = ids.new()
-    await store.leases.register(lease_id, "bench", 0, Process("bench", "", "", 0, 0.0), "", _TTL)
+    await store.leases.register(lease_id, "bench", 0, Process("bench", "", "", 0, 0.0), zone_data_version(), _TTL)
     return IdleDatabase(dsn, connection, store, lease_id, ids, rows)
 
 
