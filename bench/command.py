@@ -3,16 +3,20 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p1, p2, p3, p3b, p4, p5, p6
+from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b
+from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
+from bench.quotas import beside
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, p3, p3b, p4, p5, p6, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, begin, heads, drill)
 }
 
 
@@ -41,15 +45,19 @@ def main(arguments: Sequence[str]) -> int:
         work_dir=parsed.work_dir,
         faults=tuple(parsed.fault),
     )
-    met = [_measure(MEASUREMENTS[name], options, parsed.report, console) for name in names]
+    met = [_measure(MEASUREMENTS[name], options.named(name), console) for name in names]
     return 0 if all(met) else 1
 
 
-def _measure(measurement: Measurement, options: Options, folder: Path | None, console: Console) -> bool:
-    report = asyncio.run(measurement.run(options, Screen()))
+def _measure(measurement: Measurement, options: Options, console: Console) -> bool:
+    if (series := options.beside(SERIES)) is not None:
+        series.unlink(missing_ok=True)
+    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    if options.quotas:
+        report = beside(report)
     report.show(console)
-    if folder is not None:
-        console.print(f"Written to {report.write(folder)}", highlight=False)
+    if options.report is not None:
+        console.print(f"Written to {report.write(options.report)}", highlight=False)
     return report.met
 
 

@@ -4,7 +4,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,7 +25,8 @@ class Options:
     executor processes. `steps` (runs a second) and `step_seconds` replace those of P2. `network`: how far the
     database is; `az` is +1 ms a round trip, by a proxy. `quotas`: processor limits per role, as in the seed.
     `profile`: flame graphs of the busiest seconds. `hours`: of the long watch. `report`: the folder that takes
-    what belongs to a report beside it. `work_dir` holds the database; a new folder in it is made and removed.
+    what belongs to a report beside it, in files that begin with `test`, the measurement's name. `work_dir` holds the
+    database; a new folder in it is made and removed.
     """
 
     short: bool = False
@@ -40,11 +41,21 @@ class Options:
     profile: bool = False
     hours: float | None = None
     report: Path | None = None
+    test: str = ""
     work_dir: Path | None = None
     faults: tuple[str, ...] = ()
 
     def rng(self) -> random.Random:
         return random.Random(self.seed)
+
+    def named(self, test: str) -> "Options":
+        """For one measurement; its name says how it differs from the plain one."""
+        distance = "" if self.network == "direct" else f"-{self.network}"
+        return replace(self, test=f"{test}{distance}{'-quotas' if self.quotas else ''}")
+
+    def beside(self, suffix: str) -> Path | None:
+        """A file beside the report; None where no report is written."""
+        return None if self.report is None else self.report / f"{self.test}{suffix}"
 
     def amount(self, full: int, least: int = 1) -> int:
         """An amount by `scale`, at least `least`."""

@@ -17,14 +17,16 @@ import statistics
 import sys
 import time
 from collections import deque
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal, Self, TypeAlias
 from urllib.parse import urlsplit
 
 import asyncpg
+
+from bench.frame import Network
 
 ROOT = Path(__file__).parents[1]
 
@@ -323,16 +325,53 @@ class Calibration:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The database as the product reaches it. `text` says how, for the report; `pids` are the processes between, and
+    `calibration` is what was found of a proxy."""
+
+    dsn: str
+    text: str = "direct"
+    pids: Sequence[int] = ()
+    calibration: Calibration | None = None
+
+
+Reach: TypeAlias = Callable[[str], AbstractAsyncContextManager[Reached]]
+"""From the database's own address."""
+
+
 @asynccontextmanager
-async def distant(dsn: str, latency: Latency) -> AsyncIterator[tuple[str, LatencyProxy, Calibration]]:
-    """The database as it is reached through a proxy with this latency, measured before it is used."""
-    parts = urlsplit(dsn)
-    assert parts.port is not None
-    async with LatencyProxy("127.0.0.1", parts.port) as proxy:
-        far = at_port(dsn, proxy.port)
-        direct, alone = await round_trip_ms(dsn), await round_trip_ms(far)
-        await proxy.set(latency)
-        yield far, proxy, Calibration(direct, alone, await round_trip_ms(far))
+async def direct(dsn: str) -> AsyncIterator[Reached]:
+    yield Reached(dsn)
+
+
+def distant(latency: Latency) -> Reach:
+    """Through a proxy with this latency, which is measured before it is used."""
+
+    @asynccontextmanager
+    async def reach(dsn: str) -> AsyncIterator[Reached]:
+        parts = urlsplit(dsn)
+        assert parts.port is not None
+        async with LatencyProxy("127.0.0.1", parts.port) as proxy:
+            far = at_port(dsn, proxy.port)
+            calibration = await calibrated(dsn, far, proxy, latency)
+            yield Reached(far, str(calibration), (proxy.pid,), calibration)
+
+    return reach
+
+
+async def calibrated(dsn: str, far: str, proxy: LatencyProxy, latency: Latency) -> Calibration:
+    """Measures the same database by both addresses. The proxy keeps `latency`, less what it costs itself and what its
+    timers are late, so that a round trip takes as much longer as was asked for."""
+    await proxy.set(Latency())
+    near, alone = await round_trip_ms(dsn), await round_trip_ms(far)
+    await proxy.set(latency)
+    excess = await round_trip_ms(far) - near - latency.round_trip_ms
+    await proxy.set(replace(latency, round_trip_ms=max(0.0, latency.round_trip_ms - excess)))
+    return Calibration(near, alone, await round_trip_ms(far))
+
+
+REACHES: Mapping[Network, Reach] = {"direct": direct, "az": distant(AZ)}
 
 
 if __name__ == "__main__":

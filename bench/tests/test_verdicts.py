@@ -6,9 +6,10 @@ import pytest
 
 from bench.begin import median_ratio, worst_growth
 from bench.drive import Outcome
-from bench.frame import Options
+from bench.frame import Network, Options
 from bench.ledger import Judgement
-from bench.p2 import report, verdict
+from bench.p2 import cpu_ms_per_run, report, settle_and_seconds, verdict
+from bench.report import Report
 
 CLEAN = Judgement(
     expected=100, lost=0, duplicates=0, skipped=0, failed=0, strangers=0, early=0, unseen=0, delays=[0.01] * 100
@@ -22,7 +23,7 @@ def outcome(rate: int, judgement: Judgement = CLEAN, behind: int = 0) -> Outcome
         judgement=judgement,
         arrived=10 * rate,
         behind=behind,
-        processor={"executors": 5.0},
+        processor={"executors": 1.0},
         wal_bytes=1_000_000,
         commits=100,
         elapsed=10.0,
@@ -56,17 +57,60 @@ def test_one_late_run_in_a_hundred_is_held() -> None:
     assert verdict([outcome(3000, replace(CLEAN, delays=[0.01] * 99 + [1.5]))]) is not None
 
 
+def judged(
+    direct: list[Outcome], az: list[Outcome] | None = None, costs: Outcome | None = None, scale: float = 0.1
+) -> Report:
+    """P2's report, its rates scaled down to 1,000 and 600 a second."""
+    climbs: dict[Network, list[Outcome]] = {"direct": direct, "az": az or [outcome(600)]}
+    return report(Options(scale=scale), climbs, costs or outcome(1000), {}, {})
+
+
+def missed(found: Report) -> list[str]:
+    return [target.name for target in found.targets if not target.met]
+
+
+def test_both_networks_have_their_own_rate_to_reach() -> None:
+    assert judged([outcome(1000)]).met
+    assert missed(judged([outcome(999)])) == ["direct: highest rate held"]
+    assert missed(judged([outcome(1000)], [outcome(599)])) == ["az: highest rate held"]
+
+
 def test_no_step_held_is_a_miss() -> None:
-    found = report(Options(), [outcome(3000, SLOW)], {})
+    found = judged([outcome(1000, SLOW)])
     assert not found.met
     assert found.targets[0].value == 0
     assert found.json()
 
 
 def test_a_loss_in_the_step_too_fast_is_a_miss() -> None:
-    assert report(Options(), [outcome(3000), outcome(4000, SLOW)], {}).met
-    lossy = report(Options(), [outcome(3000), outcome(4000, LOST)], {})
+    assert judged([outcome(1000), outcome(4000, SLOW)]).met
+    lossy = judged([outcome(1000)], [outcome(600), outcome(4000, LOST)])
     assert (lossy.lost, lossy.met) == (1, False)
+    assert judged([outcome(1000)], costs=outcome(1000, LOST)).lost == 1
+
+
+def test_costs_are_those_of_the_product_for_each_run() -> None:
+    spent = replace(
+        outcome(1000), processor={"executors": 1.0, "database": 0.8, "ray": 0.2, "proxy": 9.0, "endpoint": 9}
+    )
+    assert cpu_ms_per_run(spent) == pytest.approx(0.2)
+    assert missed(judged([outcome(1000)], costs=replace(spent, processor={"executors": 2.1}))) == [
+        "processor time of the product a run"
+    ]
+    assert missed(judged([outcome(1000)], costs=replace(spent, wal_bytes=20_490_000))) == ["WAL a run"]
+    assert missed(judged([outcome(1000)], costs=replace(spent, commits=201))) == ["commits a run"]
+
+
+def test_without_a_step_held_nothing_is_known_of_costs() -> None:
+    found = report(Options(), {"direct": [outcome(10_000, SLOW)]}, None, {}, {})
+    assert {"processor time of the product a run", "WAL a run", "commits a run"} <= set(missed(found))
+    assert found.json()
+
+
+def test_costs_are_counted_from_a_minute_after_the_checkpoint_where_there_is_time() -> None:
+    assert settle_and_seconds(Options()) == (60, 60)
+    assert settle_and_seconds(Options(short=True)) == (10, 10)
+    assert settle_and_seconds(Options(step_seconds=2)) == (2, 2)
 
 
 def test_a_disturbance_that_lasts_cancels_out_of_pairs() -> None:
