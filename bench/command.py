@@ -8,7 +8,29 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, completion, create, drill, fairness, heads, p0, p1, p2, p7, p7b, p8, p9, p9b, retention, scale
+from bench import (
+    begin,
+    completion,
+    create,
+    drill,
+    fairness,
+    heads,
+    p0,
+    p1,
+    p2,
+    p3,
+    p3b,
+    p4,
+    p5,
+    p6,
+    p7,
+    p7b,
+    p8,
+    p9,
+    p9b,
+    retention,
+    scale,
+)
 from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
@@ -17,7 +39,7 @@ from bench.quotas import beside
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
-        *(p0, p1, p2, p7, p7b, p8, p9, p9b),
+        *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
         *(create, begin, heads, completion, retention, fairness, scale),
         drill,
     )
