@@ -8,12 +8,11 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
-from bench.environment import environment
+from bench.alone import alone
 from bench.frame import Measurement, Network, Options, Screen
 from bench.idle import IdleDatabase, idle_database
-from bench.network import REACHES
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
-from bench.system import connected, server, work_folder
+from bench.system import connected
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
@@ -148,19 +147,11 @@ async def run(options: Options, screen: Screen) -> Report:
     batches = [options.amount(batch, 2) for batch in BATCHES]
     sample = (count + WARM_UP + 1) * runs + 2 * BATCH_ROUNDS * sum(batches)
     collect_garbage_rarely()  # as an executor does
-    async with (
-        work_folder(options.work_dir) as folder,
-        server(folder) as postgres,
-        REACHES[options.network](postgres.dsn) as reached,
-    ):
-        dsn = reached.dsn
-        async with connected(dsn) as connection:
-            runtime = "the store's methods from one process"
-            where = {**await environment(connection, folder, runtime=runtime), "network": reached.text}
+    async with alone(options) as base:
         screen.say(f"seeding {options.amount(FEW):,} and {options.amount(MANY):,} idle tasks")
         async with (
-            idle_database(dsn, ids, options.amount(FEW, 2 * runs), sample) as few,
-            idle_database(dsn, ids, options.amount(MANY, 4 * runs), sample) as many,
+            idle_database(base.dsn, ids, options.amount(FEW, 2 * runs), sample) as few,
+            idle_database(base.dsn, ids, options.amount(MANY, 4 * runs), sample) as many,
         ):
             screen.say(f"{count} begins of {runs:,}, and as many pairs")
             found = await begins(few, many, count, runs)
@@ -170,7 +161,7 @@ async def run(options: Options, screen: Screen) -> Report:
             tasks = options.amount(HELD_TASKS, 5)
             flat = await held(few, screen, rounds, min(1.0, options.scale), tasks)
             lost = sum(database.asked - database.begun for database in (few, many))
-    return report(options, found, batched, flat, lost, runs, where)
+    return report(options, found, batched, flat, lost, runs, base.environment)
 
 
 def report(

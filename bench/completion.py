@@ -10,12 +10,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Literal
 from uuid import UUID
 
+from bench.alone import alone
 from bench.begin import median_ratio, old_transaction
-from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
 from bench.idle import completion, new_database
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
-from bench.system import Connection, connected, opened, prepare, server, work_folder
+from bench.system import Connection, connected, opened, prepare
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids, lane_of
@@ -170,17 +170,14 @@ async def run(options: Options, screen: Screen) -> Report:
     rounds = options.amount(SHORT_ROUNDS if options.short else ROUNDS, 3)
     collect_garbage_rarely()  # as an executor does
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(work_folder(options.work_dir))
-        postgres = await stack.enter_async_context(server(folder))
-        connection = await stack.enter_async_context(connected(postgres.dsn))
-        where = await environment(connection, folder, runtime="the store's methods from one process")
-        free = await stack.enter_async_context(running_database(postgres.dsn, "free", ids))
-        held = await stack.enter_async_context(running_database(postgres.dsn, "held", ids))
+        base = await stack.enter_async_context(alone(options))
+        free = await stack.enter_async_context(running_database(base.dsn, "free", ids))
+        held = await stack.enter_async_context(running_database(base.dsn, "held", ids))
         await stack.enter_async_context(old_transaction(held.dsn))  # it holds back its own database alone
         screen.say(f"{rounds} rounds of completions, without and with an old transaction in turn")
         taken = await in_turn((free, held), batches, options.amount(SINGLES), rounds)
     lost = free.asked - free.applied + held.asked - held.applied
-    return report(taken[0], taken[1], options.amount(COMPARED), lost, where)
+    return report(taken[0], taken[1], options.amount(COMPARED), lost, base.environment)
 
 
 def rate(seconds: Seconds, variant: Variant) -> float:

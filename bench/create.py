@@ -17,14 +17,13 @@ from uuid import UUID
 
 import aiohttp
 
-from bench.environment import environment
+from bench.alone import alone
 from bench.frame import Measurement, Options, Screen
 from bench.idle import new_database
 from bench.ledger import percentile
-from bench.network import REACHES
 from bench.report import Environment, Figure, Report, at_least, exactly
 from bench.runtimes import free_port
-from bench.system import Connection, Processor, connected, environment_of, opened, prepare, server, work_folder
+from bench.system import Connection, Processor, connected, environment_of, opened, prepare
 from tocsin.cli.tenants import make_key, make_tenant
 from tocsin.cli.up.child import Child
 from tocsin.common.clock import SystemClock
@@ -172,30 +171,25 @@ async def run(options: Options, screen: Screen) -> Report:
     seconds = max(LEAST_SECONDS, (SHORT_SECONDS if options.short else SECONDS) * min(1.0, options.scale))
     repeats = options.amount(SHORT_REPEATS if options.short else REPEATS)
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(work_folder(options.work_dir))
-        postgres = await stack.enter_async_context(server(folder))
-        near = await stack.enter_async_context(new_database(postgres.dsn, "create"))
-        reached = await stack.enter_async_context(REACHES[options.network](near))
-        dsn = reached.dsn
+        base = await stack.enter_async_context(alone(options, "one API process and its client"))
+        dsn = await stack.enter_async_context(new_database(base.dsn, "create"))
         store = await stack.enter_async_context(opened(dsn))
-        connection = await stack.enter_async_context(connected(near))
-        await prepare(near, store)
+        connection = await stack.enter_async_context(connected(dsn))
+        await prepare(dsn, store)
         tenant, _ = await make_tenant(store, clock, "bench")
         _, key = await make_key(store, clock, tenant.id, "bench")
-        runtime = "one API process and its client"
-        where = {**await environment(connection, folder, runtime=runtime), "network": reached.text}
-        port, pid = await stack.enter_async_context(api(dsn, folder))
+        port, pid = await stack.enter_async_context(api(dsn, base.folder))
         session = await stack.enter_async_context(
             aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {key}"})
         )
-        assert postgres.pid is not None
-        groups = {"api": [pid], "database": [postgres.pid], "client": [os.getpid()]}
+        base.limits.limit("api", [pid])
+        groups = {"api": [pid], "database": [base.pid], "client": [os.getpid()]}
         creator = Creator(session, Processor(groups), count_from())
         screen.say(f"{repeats} times {seconds:g} s over each of {', '.join(map(str, CONNECTIONS))} connections")
         taken = await steps(creator, seconds, repeats)
         missing = await unplanned(connection, creator.created)
         stored = [await in_one_transaction(store, tenant.id, ids, IN_ONE) for _ in range(repeats)]
-    return report(taken, stored, missing, creator.refused, where)
+    return report(taken, stored, missing, creator.refused, base.environment)
 
 
 def rate(taken: Sequence[Step], connections: int) -> float:

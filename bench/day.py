@@ -100,7 +100,7 @@ async def town_rig(options: Options, screen: Screen, *, reach: Reach | None = No
 
 async def _call_each_tenant(ready: Rig) -> None:
     """Names and connections are as in a town that has been there for long."""
-    at = (await _now(ready)).replace(microsecond=0) + 3 * _SECOND
+    at = await ready.instant(2)
     plan = PlanSpec(schedule=AtSchedule(at=at))
     calls = (CallSpec(url=f"{_url(ready, number)}tail/") for number in range(len(ready.tenants)))
     tasks = [Planned(ready.ids.new(), *tenant, at) for tenant in zip(ready.tenants, repeat(plan), calls, strict=False)]

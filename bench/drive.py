@@ -243,7 +243,7 @@ async def rig(
             groups = {
                 "executors": pids,
                 "database": [postgres.pid],
-                "endpoint": [endpoint.pid],
+                "endpoint": endpoint.pids,
                 "proxy": reached.pids,
                 "ray": executors.overhead(),
             }

@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from uuid import UUID
 
+from bench.alone import alone
 from bench.begin import median_ratio
-from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
 from bench.heads import Backlog, backlog, page
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
-from bench.system import connected, server, work_folder
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import LANES, Ids
@@ -161,20 +160,17 @@ async def run(options: Options, screen: Screen) -> Report:
     count = options.amount(PICK, 5)
     rounds = options.amount(SHORT_PICKS if options.short else PICKS, 3)
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(work_folder(options.work_dir))
-        postgres = await stack.enter_async_context(server(folder))
-        connection = await stack.enter_async_context(connected(postgres.dsn))
-        where = await environment(connection, folder, runtime="the owner's memory and the store from one process")
+        base = await stack.enter_async_context(alone(options, "the owner's memory and the store from one process"))
         sizes = [options.amount(size) for size in BACKLOGS]
         screen.say(f"seeding {', '.join(f'{size:,}' for size in sizes)} due runs of one tenant beside {len(tenants):,}")
         choosers = {
-            size: chooser(await stack.enter_async_context(backlog(postgres.dsn, tenants, crowded, size, DUE_EACH)))
+            size: chooser(await stack.enter_async_context(backlog(base.dsn, tenants, crowded, size, DUE_EACH)))
             for size in sizes
         }
         collect_garbage_rarely()  # as an executor does
         screen.say(f"{rounds} picks of {count:,} by the owner's choice and by row_number(), in turn")
         found = await picks(choosers, count, rounds)
-    return report(found, len(tenants) + 1, where)
+    return report(found, len(tenants) + 1, base.environment)
 
 
 def growth(seconds: Mapping[int, Sequence[float]]) -> float:

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
 
+from bench.alone import alone
 from bench.begin import median_ratio, old_transaction
-from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
 from bench.idle import new_database
 from bench.report import Environment, Figure, Report, at_most, exactly
-from bench.system import Connection, connected, opened, prepare, server, work_folder
+from bench.system import Connection, connected, opened, prepare
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import LANES, Ids
 from tocsin.common.models import Priority
@@ -159,21 +159,16 @@ async def run(options: Options, screen: Screen) -> Report:
     gc.collect()
     gc.freeze()
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(work_folder(options.work_dir))
-        postgres = await stack.enter_async_context(server(folder))
-        connection = await stack.enter_async_context(connected(postgres.dsn))
-        where = await environment(connection, folder, runtime="the store's methods from one process")
+        base = await stack.enter_async_context(alone(options))
         screen.say(f"seeding {', '.join(f'{size:,}' for size in sizes)} due runs of one tenant")
-        backlogs = {
-            size: await stack.enter_async_context(backlog(postgres.dsn, tenants, crowded, size)) for size in sizes
-        }
+        backlogs = {size: await stack.enter_async_context(backlog(base.dsn, tenants, crowded, size)) for size in sizes}
         screen.say(f"{pairs} reads of the heads of {', '.join(f'{count:,}' for count in queues)} queues beside each")
         free, right = await reads(backlogs, queues, START, pairs)
         deep = [(await backlogs[sizes[1]].read_deep(), await backlogs[sizes[-1]].read_deep()) for _ in range(pairs)]
         screen.say("the same with an old transaction open and the due rows replaced again and again")
         churns = options.amount(SHORT_CHURNS if options.short else CHURNS, 3)
         held, also_right = await under_old_transactions(backlogs, queues, churns, pairs)
-    return report(free | held, deep, right | also_right, where)
+    return report(free | held, deep, right | also_right, base.environment)
 
 
 def worst_ratio(seconds: Seconds) -> float:

@@ -7,7 +7,6 @@ many, and how far chance may lead away from it.
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
 
 from bench.drive import Rig, judgement_figures, rig
@@ -32,7 +31,7 @@ SIGMAS = 3.0
 SHORTENED = 0.25
 """Of the short form: endpoints, timeouts, back-off and the span take a quarter of their time."""
 
-_LEAD = timedelta(seconds=4)
+_LEAD_SECONDS = 3
 _SLACK = 0.1
 """Of the timeout, within which it and an answer may have come in either order."""
 
@@ -73,13 +72,12 @@ async def drive(ready: Rig, options: Options, timeout: float, patience: float) -
     span = max(1, round(SPAN_SECONDS * patience))
     rate = options.amount(round(RUNS / span), 2)
     manner = f"{round(FASTEST_SECONDS * patience * 1000)}-{round(SLOWEST_SECONDS * patience * 1000)}ms"
-    now = await ready.connection.fetchval("select clock_timestamp()")
     load = make_load(
         f"timeout {timeout:g}",
         ready.ids,
         ready.tenants,
         rate,
-        now.replace(microsecond=0) + _LEAD,
+        await ready.instant(_LEAD_SECONDS),
         span,
         f"{ready.endpoint.url}{manner}/",
         timeout * patience,

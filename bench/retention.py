@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 
+from bench.alone import alone
 from bench.completion import RunningDatabase, running_database
-from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
 from bench.report import Environment, Figure, Report, at_most, exactly
-from bench.system import Connection, connected, server, work_folder
+from bench.system import Connection, connected
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
 
@@ -175,14 +175,12 @@ async def run(options: Options, screen: Screen) -> Report:
     rows = options.amount(SHORT_ROWS if options.short else ROWS)
     repeats = options.amount(SHORT_REPEATS if options.short else REPEATS)
     async with AsyncExitStack() as stack:
-        folder = await stack.enter_async_context(work_folder(options.work_dir))
-        postgres = await stack.enter_async_context(server(folder))
-        running = await stack.enter_async_context(running_database(postgres.dsn, "aging", ids))
+        base = await stack.enter_async_context(alone(options))
+        running = await stack.enter_async_context(running_database(base.dsn, "aging", ids))
         connection = await stack.enter_async_context(connected(running.dsn))
-        where = await environment(connection, folder, runtime="the store's methods from one process")
         screen.say(f"{repeats} times {rows:,} rows of history dropped, and deleted, alone and beside completions")
         found = await removals(await aging_of(running, connection), rows, repeats, QUIET_SECONDS * options.scale)
-    return report(found, rows, running.asked - running.applied, where)
+    return report(found, rows, running.asked - running.applied, base.environment)
 
 
 def cost_ratio(found: Removals, cost: Callable[[Removal], float]) -> float:

@@ -3,8 +3,7 @@
 import random
 import statistics
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 
 from bench.begin import IDLE_RATIO, median_ratio
 from bench.drive import Outcome, Rig, judgement_figures, rig
@@ -21,7 +20,7 @@ FEW, MANY = 10_000, 1_000_000
 TENANTS = 100
 RATE = 1000
 PAIRS, SHORT_PAIRS = 7, 3
-SECONDS, SHORT_SECONDS = 30, 6
+SECONDS, SHORT_SECONDS = 30, 5
 WARM_UP_SECONDS = 2
 DELAY_RATIO = 1.2
 
@@ -30,23 +29,22 @@ BEGINS, SHORT_BEGINS = 30, 10
 BEGIN_WARM_UP = 3
 
 
-@dataclass(frozen=True, slots=True)
-class IdleRig:
-    """The running product over a database with idle tasks, and single begins of those."""
-
-    rig: Rig
-    idle: IdleDatabase
-
-
 @asynccontextmanager
-async def idle_rig(options: Options, screen: Screen, ids: Ids, tasks: int, sample: int) -> AsyncIterator[IdleRig]:
-    """The idle tasks are of the tenants that the load is of: they lie in the same queues."""
-    async with rig(options, screen, options.amount(TENANTS)) as ready, opened(ready.dsn) as store:
+async def idle_rig(options: Options, screen: Screen, tasks: int, part: str) -> AsyncIterator[Rig]:
+    """The running product over a database with idle tasks, of the tenants that the load is of: in the same queues."""
+    async with rig(options, screen, options.amount(TENANTS), part=part) as ready:
         screen.say(f"seeding {tasks:,} idle tasks")
         await seed_idle(ready.connection, ready.tenants, tasks)
         await ready.connection.execute("checkpoint")
+        yield ready
+
+
+@asynccontextmanager
+async def begins_of(ready: Rig, ids: Ids, sample: int) -> AsyncIterator[IdleDatabase]:
+    """Single begins of the idle tasks of a rig."""
+    async with opened(ready.dsn) as store:
         idle = await beginning(ready.dsn, ready.connection, store, ids, sample)
-        yield IdleRig(ready, idle)
+        yield idle
         await store.leases.leave(idle.lease_id)
 
 
@@ -78,15 +76,17 @@ async def run(options: Options, screen: Screen) -> Report:
     begins = SHORT_BEGINS if options.short else BEGINS
     sample = (BEGIN_WARM_UP + begins) * runs
     collect_garbage_rarely()  # as an executor does
-    async with AsyncExitStack() as stack:
-        few = await stack.enter_async_context(idle_rig(options, screen, ids, options.amount(FEW, 2 * runs), sample))
-        many = await stack.enter_async_context(idle_rig(options, screen, ids, options.amount(MANY, 4 * runs), sample))
-        outcomes = await driven(few.rig, many.rig, rate, seconds, pairs)
+    async with (
+        idle_rig(options, screen, options.amount(FEW, 2 * runs), "few") as few,
+        idle_rig(options, screen, options.amount(MANY, 4 * runs), "many") as many,
+    ):
+        outcomes = await driven(few, many, rate, seconds, pairs)
         screen.say(f"{begins} pairs of begins of {runs:,} idle tasks")
-        taken = await begun(few.idle, many.idle, begins, runs)
-        lost = sum(idle.asked - idle.begun for idle in (few.idle, many.idle))
-        where = many.rig.environment
-    return report(outcomes, taken, lost, where)
+        async with begins_of(few, ids, sample) as of_few, begins_of(many, ids, sample) as of_many:
+            taken = await begun(of_few, of_many, begins, runs)
+        not_begun = sum(idle.asked - idle.begun for idle in (of_few, of_many))
+        where = many.environment
+    return report(outcomes, taken, not_begun, where)
 
 
 def p99(outcome: Outcome) -> float:
