@@ -140,7 +140,7 @@ def delay_timeline(
     bands: Sequence[Band] = (),
 ) -> Series:
     """Per group and second, the `share` quantile of delays: of (due, delay) pairs in seconds, by the second in which
-    they were due. x is in seconds from the first of them; a second without a pair is a gap. `bands` are in the same x."""
+    they were due. x is in seconds from the first of them; a second without a pair is a gap. `bands`: in the same x."""
     by_second: dict[str, defaultdict[int, list[float]]] = {}
     for name, pairs in groups.items():
         found = by_second[name] = defaultdict(list)
