@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2
+from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8
 from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
@@ -19,7 +19,7 @@ from bench.repeated import repeated
 from bench.report import Report
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, begin, heads, drill)
 }
 
 

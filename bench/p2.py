@@ -145,8 +145,8 @@ def report(
         lost=lost,
         duplicates=duplicates,
         not_meaning="what distant or TLS endpoints allow: the endpoint answers after 150 ms on loopback, and shares "
-        "the machine with the database and the executors. Tasks were seeded by SQL: creating them costs nothing here. The "
-        "other zone is a proxy that needs a part of the same cores.",
+        "the machine with the database and the executors. Tasks were seeded by SQL: creating them costs nothing here. "
+        "The other zone is a proxy that needs a part of the same cores.",
     )
 
 
