@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8
+from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8, p9, p9b
 from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
@@ -19,7 +19,7 @@ from bench.repeated import repeated
 from bench.report import Report
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, p9, p9b, begin, heads, drill)
 }
 
 
@@ -65,8 +65,12 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(measurement: Measurement, options: Options, console: Console) -> Report:
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
-    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    if options.quotas:
+    try:
+        report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    except Exception:  # of `all`, the others are still wanted
+        Console(stderr=True).print_exception()
+        return False
+    if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)
     if options.report is not None:
