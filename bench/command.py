@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p7, p7b, p8, p9, p9b
+from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b
 from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
@@ -19,7 +19,8 @@ from bench.repeated import repeated
 from bench.report import Report
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p0, p1, p2, p7, p7b, p8, p9, p9b, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT
+    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, begin, heads, drill)
 }
 
 

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from types import MappingProxyType
 from typing import TypeAlias
 from uuid import UUID
 
@@ -199,11 +200,18 @@ class Rig:
 
 @asynccontextmanager
 async def rig(
-    options: Options, screen: Screen, tenants: int, *, reach: Reach | None = None, part: str = ""
+    options: Options,
+    screen: Screen,
+    tenants: int,
+    *,
+    reach: Reach | None = None,
+    part: str = "",
+    settings: Mapping[str, str] = MappingProxyType({}),
 ) -> AsyncIterator[Rig]:
     """Starts everything, with `tenants` tenants, and ends it afterwards.
 
     Executors reach the database by `reach`, or as `options.network` says. `part` names these rows in the series.
+    `settings` are environment variables of the executors.
     """
     ids = Ids(SystemClock(), random.Random(options.seed))
     async with (
@@ -215,7 +223,7 @@ async def rig(
         opened(postgres.dsn) as store,
         connected(postgres.dsn) as connection,
     ):
-        executors = chosen(options, folder)
+        executors = chosen(options, folder, settings)
         what = f"{options.executors} executor{'s' if options.executors != 1 else ''}, {executors.runtime}"
         await prepare(postgres.dsn, store)
         made = await seed_tenants(store, ids, tenants)
@@ -223,6 +231,7 @@ async def rig(
             **await environment(connection, folder, runtime=what),
             "network": reached.text,
             "quotas": limits.text,
+            "settings": dict(settings),
         }
         screen.say(f"starting {what}")
         async with running(executors, reached.dsn, options.executors, connection):
@@ -231,7 +240,7 @@ async def rig(
             groups = {
                 "executors": pids,
                 "database": [postgres.pid],
-                "endpoint": [endpoint.pid],
+                "endpoint": endpoint.pids,
                 "proxy": reached.pids,
                 "ray": executors.overhead(),
             }

@@ -14,7 +14,7 @@ import asyncpg
 
 from bench.ledger import Recorded, SlotKey
 from tocsin.common.ids import Ids, lane_of
-from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec
+from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec, RetrySpec
 from tocsin.common.store.ports import Store
 from tocsin.common.store.postgres.wakeups import CHANNEL, queue_payload
 from tocsin.common.store.tenants import Tenant
@@ -57,16 +57,27 @@ class Load:
 
 
 def make_load(
-    name: str, ids: Ids, tenants: Sequence[uuid.UUID], rate: int, first: datetime, seconds: int, url: str
+    name: str,
+    ids: Ids,
+    tenants: Sequence[uuid.UUID],
+    rate: int,
+    first: datetime,
+    seconds: int,
+    url: str,
+    timeout: float = 30.0,
+    retry: RetrySpec = RetrySpec(),  # noqa: B008 - frozen
 ) -> Load:
-    """Spreads `rate` tasks over the tenants in turn; `first` is a whole second. Each tenant has a path of its own."""
+    """Spreads `rate` tasks over the tenants in turn; `first` is a whole second. Each tenant has a path of its own.
+
+    `timeout` (seconds) and `retry` are those of every call.
+    """
     plan = PlanSpec(
         schedule=EverySchedule(every_seconds=1, anchor=first),
         start=first,
         end=first + seconds * _SECOND,
         spread_seconds=1,
     )
-    calls = [CallSpec(url=f"{url}{n}") for n in range(len(tenants))]
+    calls = [CallSpec(url=f"{url}{n}", timeout_seconds=timeout, retry=retry) for n in range(len(tenants))]
     tasks = [(ids.new(), tenants[n % len(tenants)]) for n in range(rate)]
     return Load(name, rate, first, seconds, tasks, plan, calls)
 
@@ -81,17 +92,45 @@ async def seed_tenants(store: Store, ids: Ids, count: int) -> list[uuid.UUID]:
     return made
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A task to be seeded, with the slot of its next row."""
+
+    task_id: uuid.UUID
+    tenant_id: uuid.UUID
+    plan: PlanSpec
+    call: CallSpec
+    slot: datetime
+
+
 async def seed(connection: "asyncpg.Connection[asyncpg.Record]", ids: Ids, load: Load) -> None:
-    """Puts the tasks in, each with its next row, in one transaction, and wakes their owners as the API does."""
-    plan = load.plan.model_dump_json()
-    calls = [call.model_dump_json() for call in load.calls]
+    """Puts the load's tasks in."""
+    calls = load.calls
+    tasks = [
+        Planned(task_id, tenant_id, load.plan, calls[number % len(calls)], load.first)
+        for number, (task_id, tenant_id) in enumerate(load.tasks)
+    ]
+    await seed_tasks(connection, ids, load.name, tasks)
+
+
+async def seed_tasks(
+    connection: "asyncpg.Connection[asyncpg.Record]", ids: Ids, name: str, planned: Sequence[Planned]
+) -> None:
+    """Puts the tasks in, each with its next row, in one transaction, and wakes their owners as the API does.
+
+    `name` and a number are the tasks' names.
+    """
+    texts: dict[int, str] = {}  # of plans and calls, which many tasks share
     tasks: list[tuple[Any, ...]] = []
     rows: list[tuple[Any, ...]] = []
-    for number, (task_id, tenant_id) in enumerate(load.tasks):
-        tasks.append((task_id, tenant_id, f"{load.name} {number}", plan, calls[number % len(calls)]))
-        due = due_at(load.plan, task_id, load.first)
-        priority = int(load.plan.priority)
-        rows.append((ids.new(), tenant_id, task_id, due, load.first, 1, priority, lane_of(task_id), Kind.NEXT.value))
+    for number, task in enumerate(planned):
+        plan, call = (
+            texts.get(id(part)) or texts.setdefault(id(part), part.model_dump_json()) for part in _parts(task)
+        )
+        tasks.append((task.task_id, task.tenant_id, f"{name} {number}", plan, call))
+        due = due_at(task.plan, task.task_id, task.slot)
+        place = int(task.plan.priority), lane_of(task.task_id)
+        rows.append((ids.new(), task.tenant_id, task.task_id, due, task.slot, 1, *place, Kind.NEXT.value))
     async with connection.transaction():
         await connection.copy_records_to_table(
             "tasks", records=tasks, columns=["id", "tenant_id", "name", "plan", "call"]
@@ -101,10 +140,14 @@ async def seed(connection: "asyncpg.Connection[asyncpg.Record]", ids: Ids, load:
             records=rows,
             columns=["run_id", "tenant_id", "task_id", "due_at", "slot", "plan_version", "priority", "lane", "kind"],
         )
-    queues = [(tenant_id, int(load.plan.priority)) for tenant_id in dict.fromkeys(t for _, t in load.tasks)]
+    queues = list(dict.fromkeys((task.tenant_id, int(task.plan.priority)) for task in planned))
     for start in range(0, len(queues), _WOKEN_AT_ONCE):
         payload = queue_payload(queues[start : start + _WOKEN_AT_ONCE])
         await connection.execute("select pg_notify($1, $2)", CHANNEL, payload)
+
+
+def _parts(task: Planned) -> tuple[PlanSpec, CallSpec]:
+    return task.plan, task.call
 
 
 async def is_over(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
@@ -116,9 +159,14 @@ async def is_over(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
 
 async def recorded(connection: "asyncpg.Connection[asyncpg.Record]", load: Load) -> list[Recorded]:
     """What history has of the load's tasks."""
+    return await recorded_by_name(connection, load.name)
+
+
+async def recorded_by_name(connection: "asyncpg.Connection[asyncpg.Record]", name: str) -> list[Recorded]:
+    """What history has of the tasks that were seeded by this name."""
     rows = await connection.fetch(
         "select h.run_id, h.task_id, h.slot, h.until_slot, h.state, h.sent"
         " from history h join tasks t on t.id = h.task_id where t.name like $1 || ' %' and h.slot is not null",
-        load.name,
+        name,
     )
     return [Recorded(*row) for row in rows]

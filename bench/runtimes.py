@@ -5,7 +5,9 @@ import secrets
 import shutil
 import socket
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from bench.frame import Options
 from bench.system import STOP_SECONDS, Executors, PlainExecutors, environment_of
@@ -16,9 +18,9 @@ from tocsin.cli.up.ray_keeper import ray_environment
 CELL = "shared"
 
 
-def chosen(options: Options, folder: Path) -> Executors:
-    """Through Ray unless plain processes were asked for. Logs go to `folder`."""
-    return PlainExecutors(folder) if options.ray is False else RayExecutors(folder)
+def chosen(options: Options, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> Executors:
+    """Through Ray unless plain processes were asked for. Logs go to `folder`; `settings` are environment variables."""
+    return PlainExecutors(folder, settings) if options.ray is False else RayExecutors(folder, settings)
 
 
 class RayExecutors:
@@ -26,8 +28,9 @@ class RayExecutors:
 
     runtime = "Ray, as tocsin up starts it"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._folder = folder
+        self._settings = settings
         self._temporary: Path | None = None
         self._child: Child | None = None
 
@@ -37,7 +40,7 @@ class RayExecutors:
         # Its sockets need a short path.
         self._temporary = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="tocsin-", dir="/tmp"))
         self._child = Child("ray", "tocsin.cli.up.ray_keeper", secrets.token_hex(8), self._folder, lambda message: None)
-        environment = {**environment_of(dsn), **ray_environment(secrets.token_hex(32))}
+        environment = {**environment_of(dsn, self._settings), **ray_environment(secrets.token_hex(32))}
         await self._child.start(environment, str(self._temporary / "r"), str(_free_port()))
         await self._child.wait_ready()
 

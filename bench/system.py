@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 import asyncpg
@@ -81,20 +82,21 @@ async def prepare(dsn: str, store: PostgresStore) -> None:
     await store.history.keep(None, 7)
 
 
-def environment_of(dsn: str | None) -> dict[str, str]:
-    """A child's environment: the settings of this measurement and none of the caller's own."""
+def environment_of(dsn: str | None, settings: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """A child's environment: the settings of this measurement, `settings` among them, and none of the caller's own."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("TOCSIN_")}
     database = {} if dsn is None else {"TOCSIN_DATABASE_URL": dsn}
-    return {**without_ray(kept), **database, "TOCSIN_EGRESS_ALLOW": "127.0.0.1/32"}
+    return {**without_ray(kept), **database, "TOCSIN_EGRESS_ALLOW": "127.0.0.1/32", **settings}
 
 
 class PlainExecutors:
-    """`tocsin engine`, as often as asked for; `folder` takes the logs."""
+    """`tocsin engine`, as often as asked for; `folder` takes the logs, `settings` are environment variables."""
 
     runtime = "plain processes"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         self._folder = folder
+        self._settings = settings
         self._processes: list[asyncio.subprocess.Process] = []
 
     async def start(self, dsn: str, count: int) -> None:
@@ -103,7 +105,7 @@ class PlainExecutors:
                 process = await asyncio.create_subprocess_exec(
                     Path(sys.executable).with_name("tocsin"),
                     "engine",
-                    env=environment_of(dsn),
+                    env=environment_of(dsn, self._settings),
                     stderr=log,
                     stdout=log,
                     start_new_session=True,  # the terminal's Ctrl-C is for the measuring side

@@ -106,7 +106,8 @@ def test_a_recorded_retry_is_no_duplicate() -> None:
     ledgers = sound()
     called_twice(ledgers)
     ledgers.history.append(replace(ledgers.history[0], state=None))
-    assert ledgers.judge().clean
+    found = ledgers.judge()
+    assert (found.clean, found.retried) == (True, 1)
 
 
 def test_a_late_run_is_found() -> None:
@@ -136,6 +137,29 @@ def test_a_failed_run_is_found() -> None:
     ledgers.history[0] = replace(ledgers.history[0], state="dead")
     found = ledgers.judge()
     assert (found.failed, found.lost, found.clean) == (1, 0, False)
+
+
+def test_a_run_may_have_to_die() -> None:
+    """Of an endpoint that is down, dead is right and a success is not."""
+    ledgers = sound()
+    ledgers.history[0] = replace(ledgers.history[0], state="dead")
+
+    def ends(task_id: UUID, run_id: UUID) -> frozenset[str]:
+        return frozenset({"dead" if run_id == ledgers.history[0].run_id else "succeeded"})
+
+    found = judge(ledgers.expected, ledgers.arrivals, ledgers.history, ends)
+    assert (found.clean, found.ended) == (True, {"succeeded": 5, "dead": 1})
+    ledgers.history[0] = replace(ledgers.history[0], state="succeeded")
+    assert judge(ledgers.expected, ledgers.arrivals, ledgers.history, ends).failed == 1
+
+
+def test_each_slot_has_its_delay() -> None:
+    ledgers = sound()
+    ledgers.arrivals[3] = replace(ledgers.arrivals[3], at=ledgers.arrivals[3].at + 2)
+    late = ledgers.arrivals[3]
+    found = ledgers.judge()
+    assert found.delay_of[late.task_id, late.slot] == pytest.approx(2 + DELAY, abs=1e-6)
+    assert sorted(found.delay_of.values()) == list(found.delays)
 
 
 def test_a_call_for_nothing_due_is_found() -> None:
