@@ -16,7 +16,7 @@ from bench.frame import Measurement, Options, Screen
 from bench.quotas import beside
 from bench.reading import READERS, read
 from bench.repeated import repeated
-from bench.report import Report
+from bench.report import Report, failed
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
@@ -68,9 +68,9 @@ def _measure(measurement: Measurement, options: Options, console: Console) -> Re
         series.unlink(missing_ok=True)
     try:
         report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    except Exception:  # of `all`, the others are still wanted
+    except Exception as error:  # of `all`, the others are still wanted
         Console(stderr=True).print_exception()
-        return False
+        report = failed(options.test, error)
     if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)

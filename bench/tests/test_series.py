@@ -72,10 +72,9 @@ def test_a_timeline_is_the_quantile_of_each_second_in_which_runs_were_due(share:
 def test_delays_by_slot_become_a_histogram_and_a_timeline_by_group() -> None:
     urgent, other = UUID(int=1), UUID(int=2)
     due = [datetime(2027, 1, 15, 8, 0, second, tzinfo=UTC) for second in range(3)]
-    delay_of = {(urgent, due[0]): 0.002, (other, due[0]): 0.5, (other, due[2]): 0.02}
-    names = {urgent: "critical", other: "low"}
+    critical, low = {(urgent, due[0]): 0.002}, {(other, due[0]): 0.5, (other, due[2]): 0.02}
     began = due[1].timestamp()
-    charts = delay_charts(delay_of, names.__getitem__, ["critical", "high"], [("killed", began, began + 1)])
+    charts = delay_charts({"critical": critical, "high": {}, "low": low}, [("killed", began, began + 1)])
     (timeline,), (histogram,) = charts.series, charts.histograms
     assert [(line.name, line.values) for line in timeline.lines] == [
         ("critical", [0.002, None, None]),
