@@ -1,8 +1,9 @@
 """What the collector wrote beside a report, as charts: processor, memory and the database over time."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from bench.series import Band, Line, Series
 
@@ -19,6 +20,8 @@ _ALONE = {
     "oldest_xmin_seconds": ("Age of the oldest snapshot", "s"),
 }
 _NOT_DRAWN = {"at", "part"}
+
+T = TypeVar("T")
 
 
 def collected(path: Path) -> list[Series]:
@@ -39,7 +42,11 @@ def charts_of(columns: Mapping[str, Sequence[float | None]]) -> list[Series]:
     that was 0 throughout is not drawn."""
     at = [float(instant or 0) for instant in columns["at"]]
     x = [instant - at[0] for instant in at]
-    bands = _bands(x, [str(part) for part in columns.get("part", ())])
+    parts = [str(part) for part in columns.get("part", ())]
+    bands = _bands(x, parts)
+    changes = [row for row in range(1, len(parts)) if parts[row] != parts[row - 1]]
+    x = _between(x, changes, lambda row: (x[row - 1] + x[row]) / 2)
+    columns = {name: _between(values, changes, lambda row: None) for name, values in columns.items()}
     names = [name for name in columns if name not in _NOT_DRAWN and any(columns[name])]
     charts = []
     for suffix, (title, unit) in _BY_ROLE.items():
@@ -51,6 +58,11 @@ def charts_of(columns: Mapping[str, Sequence[float | None]]) -> list[Series]:
             title, unit = _ALONE.get(name, (name.replace("_", " "), ""))
             charts.append(Series(title, unit, x, [Line(title, columns[name])], bands=bands))
     return charts
+
+
+def _between(values: Sequence[T], rows: Sequence[int], value: Callable[[int], T]) -> list[T]:
+    """The values with one more before each of these rows: between two parts a line has a gap."""
+    return [each for row, old in enumerate(values) for each in ([value(row), old] if row in rows else [old])]
 
 
 def _bands(x: Sequence[float], parts: Sequence[str]) -> list[Band]:

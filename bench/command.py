@@ -16,7 +16,7 @@ from bench.measurements import MEASUREMENTS
 from bench.quotas import beside
 from bench.reading import READERS, read
 from bench.repeated import repeated
-from bench.report import Report
+from bench.report import Report, failed
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -52,29 +52,20 @@ def main(arguments: Sequence[str]) -> int:
         faults=tuple(parsed.fault),
     )
 
-    broken: list[str] = []
-
     def run(names: Sequence[str], folder: Path | None) -> list[Report]:
-        here = replace(options, report=folder)
-        reports = {name: _measure(MEASUREMENTS[name], here.named(name), console) for name in names}
-        broken.extend(name for name, report in reports.items() if report is None)
-        return [report for report in reports.values() if report is not None]
+        return [_measure(MEASUREMENTS[name], replace(options, report=folder).named(name), console) for name in names]
 
-    met = repeated(names, parsed.repeat, parsed.report, run, console)
-    if broken:
-        console.print(f"[bold red]Broke, and has no report:[/] {', '.join(broken)}")
-    return 0 if met and not broken else 1
+    return 0 if repeated(names, parsed.repeat, parsed.report, run, console) else 1
 
 
-def _measure(measurement: Measurement, options: Options, console: Console) -> Report | None:
-    """None where it broke."""
+def _measure(measurement: Measurement, options: Options, console: Console) -> Report:
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
     try:
         report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    except Exception:  # of `all`, the others are still wanted
+    except Exception as error:  # of `all`, the others are still wanted
         Console(stderr=True).print_exception()
-        return None
+        report = failed(options.test, error)
     if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)

@@ -8,13 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import repeat
 
+from bench.delays import delay_charts
 from bench.drive import Rig, judgement_figures, rig
 from bench.frame import Options, Screen
-from bench.ledger import Judgement, judge, percentile
+from bench.ledger import Judgement, SlotKey, judge, percentile
 from bench.load import Planned, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
 from bench.network import Reach
 from bench.report import Figure, Target, exactly
+from bench.series import Charts
 from bench.system import Connection
 from bench.town import TENANTS, Town, TownTask, make_town, next_meeting
 from tocsin.common.models import AtSchedule, CallSpec, PlanSpec, Priority
@@ -223,6 +225,15 @@ def delay_figures_of(name: str, rising: list[float]) -> dict[str, Figure]:
     shares = {"p50": 0.5, "p99": 0.99, "max": 1.0}
     found = {f"{name}_{label}_ms": round(percentile(rising, share) * 1000, 1) for label, share in shares.items()}
     return {f"{name}_count": len(rising), **found}
+
+
+def charts_of(lived: Lived) -> Charts:
+    """The start delays of the window, by priority."""
+    groups: dict[str, dict[SlotKey, float]] = {priority.name.lower(): {} for priority in Priority}
+    group_of = {task.id: groups[task.plan.priority.name.lower()] for task in lived.town.tasks}
+    for key, delay in lived.judgement.delay_of.items():
+        group_of[key[0]][key] = delay
+    return delay_charts(groups)
 
 
 def by_priority(lived: Lived, name: str, at: Callable[[datetime], bool]) -> dict[str, Figure]:

@@ -9,6 +9,7 @@ from uuid import UUID
 
 import psutil
 
+from bench.delays import delay_charts
 from bench.drive import Played, judgement_figures
 from bench.frame import Options
 from bench.ledger import Arrival, SlotKey, delay_figures, judge
@@ -105,6 +106,7 @@ def report(test: str, played: Played, killed: Killed, where: Environment, figure
         },
         lost=judgement.lost,
         duplicates=found.again,
+        charts=delay_charts({"all": judgement.delay_of}, [("killed", killed.at, killed.at)]),
         not_meaning="a proof: one kill at one moment; the property tests strike everywhere. On one machine a death is "
         "proven by its pid, within two seconds; on several it takes a lease's ttl of ten.",
     )

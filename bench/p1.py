@@ -1,5 +1,6 @@
 """P1: a system with nothing else to do starts 400 runs on time, each once."""
 
+from bench.delays import delay_charts
 from bench.drive import judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import delay_figures, percentile
@@ -33,6 +34,7 @@ async def run(options: Options, screen: Screen) -> Report:
         figures={**judgement_figures(judgement), **delay_figures(judgement), **used},
         lost=judgement.lost,
         duplicates=judgement.duplicates,
+        charts=delay_charts({"all": judgement.delay_of}),
         not_meaning="a busy or a distributed system: 40 runs/s, one endpoint on loopback, no TLS, no name to resolve, "
         "after a warm-up of two seconds.",
     )

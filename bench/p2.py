@@ -6,12 +6,13 @@ starts: one for every two cores, so one on the two cores that the targets are fo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from bench.delays import delay_charts
 from bench.drive import Outcome, Rig, judgement_figures, rig
 from bench.frame import Measurement, Network, Options, Screen
-from bench.ledger import delay_figures, percentile
+from bench.ledger import SlotKey, delay_figures, percentile
 from bench.report import Environment, Figure, Report, Target, at_least, at_most, exactly
 
 TENANTS = 100
@@ -122,8 +123,10 @@ def report(
     duplicates = sum(outcome.judgement.duplicates for outcome in every)
     targets: list[Target] = []
     figures: dict[str, Figure] = {}
+    delays: dict[str, Mapping[SlotKey, float]] = {}
     for network, outcomes in climbs.items():
         held = verdict(outcomes)
+        delays[f"{network}, {(held or outcomes[0]).rate:,} runs/s"] = (held or outcomes[0]).judgement.delay_of
         p99 = percentile(held.judgement.delays, 0.99) if held else math.nan
         wanted = options.amount(WANTED[network])
         targets += [
@@ -144,6 +147,7 @@ def report(
         figures={**figures, **_cost_figures(options, costs), **used},
         lost=lost,
         duplicates=duplicates,
+        charts=delay_charts(delays),
         not_meaning="what distant or TLS endpoints allow: the endpoint answers after 150 ms on loopback, and shares "
         "the machine with the database and the executors. Tasks were seeded by SQL: creating them costs nothing here. "
         "The other zone is a proxy that needs a part of the same cores.",

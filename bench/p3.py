@@ -6,6 +6,7 @@ from bench.day import (
     SHORTER,
     Lived,
     by_priority,
+    charts_of,
     delay_figures_of,
     faults,
     live,
@@ -72,6 +73,7 @@ def report(test: str, options: Options, lived: Lived, where: Environment) -> Rep
         },
         lost=judgement.lost,
         duplicates=judgement.duplicates,
+        charts=charts_of(lived),
         not_meaning="the hour or the day: hourly and daily tasks are there and not due. Ordinary seconds have about "
         "six runs; endpoints are one process on loopback, without TLS; tasks were seeded by SQL."
         + (SHORTER if options.short else ""),

@@ -6,6 +6,7 @@ from bench.day import (
     SHORTER,
     Lived,
     by_priority,
+    charts_of,
     delay_figures_of,
     faults,
     live,
@@ -54,6 +55,7 @@ def report(options: Options, lived: Lived, where: Environment) -> Report:
         },
         lost=judgement.lost,
         duplicates=judgement.duplicates,
+        charts=charts_of(lived),
         not_meaning="a peak over the internet: the endpoints are one process on loopback that shares the machine, "
         "without TLS, and tasks were seeded by SQL. How long the rest takes is what its endpoints take."
         + (SHORTER if options.short else ""),

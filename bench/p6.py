@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from bench.day import SHORTER, Lived, delay_figures_of, end_town, live, next_window, town_of, town_rig
+from bench.delays import delay_charts
 from bench.frame import Measurement, Options, Screen
-from bench.ledger import percentile
+from bench.ledger import SlotKey, percentile
 from bench.report import Environment, Report, at_most, exactly
 
 NOISY = 0
@@ -40,6 +41,15 @@ def others(days: Sequence[Lived]) -> list[float]:
     return sorted(delay for day in delays for delay in day)
 
 
+def others_by_slot(days: Sequence[Lived]) -> dict[SlotKey, float]:
+    """The same by slot."""
+    found: dict[SlotKey, float] = {}
+    for day in days:
+        noisy = {task.id for task in day.town.tasks if task.tenant == NOISY}
+        found |= {key: delay for key, delay in day.judgement.delay_of.items() if key[0] not in noisy}
+    return found
+
+
 def report(options: Options, quiet: Sequence[Lived], noisy: Sequence[Lived], where: Environment) -> Report:
     """The verdict on the others' p99 with the noisy tenant beside them, against the same load without."""
     before, after = others(quiet), others(noisy)
@@ -72,6 +82,7 @@ def report(options: Options, quiet: Sequence[Lived], noisy: Sequence[Lived], whe
             **delay_figures_of("the_one_that_hangs", sorted(hanging)),
             "runs": sum(judgement.expected for judgement in judgements),
         },
+        charts=delay_charts({"others, quiet": others_by_slot(quiet), "others, noisy": others_by_slot(noisy)}),
         lost=lost,
         duplicates=duplicates,
         not_meaning="a tenant that floods: the noisy one has no more runs than before, it only holds each to its "

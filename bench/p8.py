@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from bench.delays import delay_charts
 from bench.drive import Played, Rig, judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import Judgement, delay_figures, judge, percentile
@@ -114,6 +115,7 @@ def report(cuts: Sequence[Cut], where: Environment, used: dict[str, Figure]) -> 
         figures={**figures, **used},
         lost=sum(one.judgement.lost for one in cuts),
         duplicates=sum(one.again for one in cuts),
+        charts=delay_charts({one.kind: one.judgement.delay_of for one in cuts}),
         not_meaning="a database that fails over or loses commits: it stays as it was, only nobody reaches it. "
         "The drill stops the server itself.",
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from bench.collector import Row
+from bench.delays import delay_charts
 from bench.drive import DRAIN_SECONDS, Rig, judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import Judgement, SlotKey, delay_figures, judge, percentile
@@ -160,6 +161,7 @@ def report(parts: Sequence[Watched], where: Environment, *, growth_is_judged: bo
         figures=figures,
         lost=sum(part.judgement.lost for part in parts),
         duplicates=sum(part.judgement.duplicates for part in parts),
+        charts=delay_charts({part.name: part.judgement.delay_of for part in parts}),
         not_meaning="that nothing ever grows: what shows in days does not show in half an hour, and the short form "
         "shows only that the method works. Rates are low: P2 has the high ones.",
     )

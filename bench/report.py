@@ -144,6 +144,12 @@ def not_run(test: str, reason: str, environment: Environment | None = None) -> R
     return Report(test, environment or {}, (), "anything: nothing was measured.", {NOT_RUN: reason})
 
 
+def failed(test: str, error: Exception) -> Report:
+    """The report of a measurement that broke: it has one target, to end at all, and missed it."""
+    text = f"{type(error).__name__}: {error}"
+    return Report(test, {}, [exactly("measurements that ended", 1, 0)], "anything: it broke.", {"error": text})
+
+
 def read_report(path: Path) -> Report:
     """What `Report.write` wrote, with its charts. Raises OSError, and ValueError for a file that is no report."""
     found = json.loads(path.read_text())

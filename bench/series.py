@@ -134,10 +134,13 @@ def log_histogram(
 
 
 def delay_timeline(
-    title: str, groups: Mapping[str, Iterable[tuple[float, float]]], share: float = 0.99, unit: str = "s"
+    title: str,
+    groups: Mapping[str, Iterable[tuple[float, float]]],
+    share: float = 0.99,
+    bands: Sequence[Band] = (),
 ) -> Series:
     """Per group and second, the `share` quantile of delays: of (due, delay) pairs in seconds, by the second in which
-    they were due. x is in seconds from the first of them; a second without a pair is a gap."""
+    they were due. x is in seconds from the first of them; a second without a pair is a gap. `bands`: in the same x."""
     by_second: dict[str, defaultdict[int, list[float]]] = {}
     for name, pairs in groups.items():
         found = by_second[name] = defaultdict(list)
@@ -145,13 +148,14 @@ def delay_timeline(
             found[math.floor(due)].append(delay)
     seconds = [second for found in by_second.values() for second in found]
     if not seconds:
-        return Series(title, unit, (), [Line(name, ()) for name in by_second], log=True)
+        return Series(title, "s", (), [Line(name, ()) for name in by_second], log=True)
     first, last = min(seconds), max(seconds)
     lines = [
         Line(name, [_quantile(found.get(second), share) for second in range(first, last + 1)])
         for name, found in by_second.items()
     ]
-    return Series(title, unit, [float(second - first) for second in range(first, last + 1)], lines, log=True)
+    x = [float(second - first) for second in range(first, last + 1)]
+    return Series(title, "s", x, lines, log=True, bands=bands)
 
 
 def _bin(value: float) -> int:

@@ -45,8 +45,8 @@ STYLE = """
 .chart .area { stroke-width:1.4; fill-opacity:.16 }
 .chart .bin { fill:var(--ink); fill-opacity:0 }
 .chart .bin:hover { fill-opacity:.08 }
-.chart .band { fill:var(--band); fill-opacity:.28 }
-.chart .band.other { fill:var(--c4); fill-opacity:.28 }
+.chart .band { fill:var(--band); fill-opacity:.2 }
+.chart .band.other { fill:var(--c4); fill-opacity:.2 }
 """ + "".join(f".chart .c{n} {{ stroke:var(--c{n}) }} .chart .f{n} {{ fill:var(--c{n}) }}\n" for n in range(COLOURS))
 
 

@@ -27,13 +27,15 @@ def _measurements(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_one_that_breaks_fails_and_keeps_no_other_from_running(tmp_path: Path) -> None:
     assert command.main(["all", "--report", str(tmp_path)]) == 1
-    assert [path.name for path in tmp_path.iterdir()] == ["slow.json"]
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["broken.json", "slow.json"]
+    assert json.loads((tmp_path / "broken.json").read_text())["figures"]["error"] == "RuntimeError: no database"
+    assert "no database" in (tmp_path / "index.html").read_text()
 
 
 def test_another_network_or_quotas_make_another_report(tmp_path: Path) -> None:
     assert command.main(["slow", "--report", str(tmp_path), "--network", "az"]) == 1
     assert command.main(["slow", "--report", str(tmp_path), "--network", "az", "--quotas"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["slow-az-quotas.json", "slow-az.json"]
+    assert sorted(path.name for path in tmp_path.glob("*.json")) == ["slow-az-quotas.json", "slow-az.json"]
     assert json.loads((tmp_path / "slow-az-quotas.json").read_text())["figures"]["p99"] == 300
 
 
@@ -42,3 +44,11 @@ def test_rows_of_an_earlier_run_are_not_kept(tmp_path: Path) -> None:
     earlier.write_text("{}")
     command.main(["slow", "--report", str(tmp_path)])
     assert not earlier.exists()
+
+
+def test_rounds_go_on_where_one_breaks_and_the_page_shows_all(tmp_path: Path) -> None:
+    assert command.main(["all", "--repeat", "2", "--report", str(tmp_path)]) == 1
+    found = json.loads((tmp_path / "slow.json").read_text())
+    assert (found["targets"][1]["value"], found["figures"]["runs_of_the_test"]) == (300, 2)
+    assert sorted(path.name for path in (tmp_path / "2").glob("*.json")) == ["broken.json", "slow.json"]
+    assert "<code>slow</code>" in (tmp_path / "index.html").read_text()

@@ -101,10 +101,10 @@ def test_what_the_collector_wrote_becomes_charts_by_kind() -> None:
     charts = {series.title: series for series in charts_of(COLUMNS)}
     processor = charts["Processor by part of the system"]
     assert [(line.name, list(line.values)) for line in processor.lines] == [
-        ("executor", [0.5, 0.6, None]),
-        ("api", [0.1, 0.1, 0.1]),
+        ("executor", [0.5, None, 0.6, None]),
+        ("api", [0.1, None, 0.1, 0.1]),
     ]
-    assert processor.x == [0.0, 2.0, 4.0]
+    assert processor.x == [0.0, 1.0, 2.0, 4.0]
     assert [(band.name, band.began, band.ended) for band in processor.bands] == [
         ("1,000 runs/s", 0.0, 0.0),
         ("2,000 runs/s", 2.0, 4.0),

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from bench.report import Report, Target, at_least, at_most, exactly
+from bench.report import Report, Target, at_least, at_most, exactly, failed, not_run, read_report
 
 
 def report(*targets: Target) -> Report:
@@ -69,3 +69,19 @@ def test_the_table_says_the_same() -> None:
     text = out.getvalue()
     for part in ("lost", "= 0", "NO", "nothing", "start delay p50 ms", "1.5", "cores: 2", "anything else."):
         assert part in text
+
+
+def test_a_measurement_that_broke_is_a_miss_and_one_that_cannot_be_had_is_none(tmp_path: Path) -> None:
+    broke = failed("p1", RuntimeError("no disk"))
+    assert (broke.met, broke.figures["error"]) == (False, "RuntimeError: no disk")
+    absent = not_run("hints", "no Redis")
+    assert (absent.met, absent.reason_not_run) == (True, "no Redis")
+    for one in (broke, absent):
+        assert read_report(one.write(tmp_path)).json() == one.json()
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"targets": [{"name": "x"}]}', '{"targets": [], "extra": 1}', "no JSON"])
+def test_what_is_no_report_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "p1.json").write_text(text)
+    with pytest.raises(ValueError, match=r"not a report|Expecting"):
+        read_report(tmp_path / "p1.json")

@@ -2,12 +2,15 @@
 
 import json
 import math
+from datetime import UTC, datetime
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bench.delays import delay_charts
 from bench.report import Report
 from bench.series import Band, Charts, Histogram, Line, Series, Table, delay_timeline, log_histogram, read_charts
 
@@ -64,3 +67,22 @@ def test_a_timeline_is_the_quantile_of_each_second_in_which_runs_were_due(share:
     found = delay_timeline("t", {"critical": pairs, "low": [(101.0, 9.0)], "none": []}, share)
     assert found.x == [0.0, 1.0, 2.0]
     assert [line.values for line in found.lines] == [[wanted, None, 0.5], [None, 9.0, None], [None, None, None]]
+
+
+def test_delays_by_slot_become_a_histogram_and_a_timeline_by_group() -> None:
+    urgent, other = UUID(int=1), UUID(int=2)
+    due = [datetime(2027, 1, 15, 8, 0, second, tzinfo=UTC) for second in range(3)]
+    critical, low = {(urgent, due[0]): 0.002}, {(other, due[0]): 0.5, (other, due[2]): 0.02}
+    began = due[1].timestamp()
+    charts = delay_charts({"critical": critical, "high": {}, "low": low}, [("killed", began, began + 1)])
+    (timeline,), (histogram,) = charts.series, charts.histograms
+    assert [(line.name, line.values) for line in timeline.lines] == [
+        ("critical", [0.002, None, None]),
+        ("low", [0.5, None, 0.02]),
+    ]
+    assert [(band.name, band.began, band.ended) for band in timeline.bands] == [("killed", 1.0, 2.0)]
+    assert {group.name: sum(value or 0 for value in group.values) for group in histogram.groups} == {
+        "critical": 1,
+        "low": 2,
+    }
+    assert delay_charts({}).series[0].x == ()
