@@ -50,9 +50,10 @@ class Collector:
         self._processor = Processor(groups)
         self._last: tuple[float, float, float] | None = None
         self.rows: list[Row] = []
-        """Each: `at` in Unix seconds; since the row before, per second: `commits`, `wal_bytes`, `<role>_cores` (0 where a
-        process ended and took its sum with it); at that moment: `lock_waits`, `dead_tuples` of the run tables, `oldest_xmin_seconds`, `<role>_rss_mib` (pages that
-        processes share counted for each); since the start: `<role>_throttled_seconds`, where there are quotas."""
+        """Each: `at` in Unix seconds; since the row before, per second: `commits`, `wal_bytes`, `<role>_cores` (0 where
+        a process ended and took its sum with it); at that moment: `lock_waits`, `dead_tuples` of the run tables,
+        `oldest_xmin_seconds`, `<role>_rss_mib` (pages that processes share counted for each); since the start:
+        `<role>_throttled_seconds`, where there are quotas."""
 
     async def run(self) -> None:
         """Until cancelled."""

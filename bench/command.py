@@ -52,8 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(measurement: Measurement, options: Options, console: Console) -> bool:
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
-    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    if options.quotas:
+    try:
+        report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    except Exception:  # of `all`, the others are still wanted
+        Console(stderr=True).print_exception()
+        return False
+    if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)
     if options.report is not None:

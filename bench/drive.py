@@ -253,11 +253,14 @@ async def rig(
                 )
             if (series := options.beside(SERIES)) is not None:
                 await asyncio.to_thread(write_series, series, part, collector.rows)
-            said = complaints(executors)
-            for line in said[:_SHOWN]:
-                screen.say(line)
-            if said[_SHOWN:]:
-                screen.say(f"... and {len(said) - _SHOWN:,} more lines of warnings")
+            _tell(screen, complaints(executors))
+
+
+def _tell(screen: Screen, said: Sequence[str]) -> None:
+    for line in said[:_SHOWN]:
+        screen.say(line)
+    if said[_SHOWN:]:
+        screen.say(f"... and {len(said) - _SHOWN:,} more lines of warnings")
 
 
 def judgement_figures(judgement: Judgement) -> dict[str, Figure]:

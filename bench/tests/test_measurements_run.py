@@ -13,7 +13,7 @@ from bench.endpoint import ROOT
 RUNS = {
     "p0": ["--plain", "--scale", "0.02"],
     "p1": ["--plain", "--scale", "0.1"],
-    "p2": ["--plain", "--scale", "0.01", "--steps", "3000", "--step-seconds", "2"],
+    "p2": ["--plain", "--scale", "0.01", "--steps", "3000", "--step-seconds", "1"],
     "begin": ["--short", "--scale", "0.01"],
     "heads": ["--short", "--scale", "0.01"],
 }
