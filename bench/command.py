@@ -8,7 +8,29 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b
+from bench import (
+    begin,
+    completion,
+    create,
+    drill,
+    fairness,
+    heads,
+    p0,
+    p1,
+    p2,
+    p3,
+    p3b,
+    p4,
+    p5,
+    p6,
+    p7,
+    p7b,
+    p8,
+    p9,
+    p9b,
+    retention,
+    scale,
+)
 from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
@@ -20,7 +42,11 @@ from bench.report import Report, failed
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
-    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, begin, heads, drill)
+    for module in (
+        *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
+        *(create, begin, heads, completion, retention, fairness, scale),
+        drill,
+    )
 }
 
 
@@ -35,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():
-            console.print(f"{measurement.name:6} {measurement.summary}", highlight=False)
+            console.print(f"{measurement.name:10} {measurement.summary}", highlight=False)
         return 0
     if parsed.test in READERS:
         return read(parsed.test, parsed.folders, parsed.ratio, list(MEASUREMENTS), console)

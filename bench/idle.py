@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -18,6 +18,7 @@ from tocsin.common.store.postgres.runs import pending_of
 from tocsin.common.store.postgres.store import PostgresStore
 from tocsin.common.store.rows import BeginItem, Begun, Completion, Outcome, Pending, Plant
 from tocsin.common.store.tenants import Process, Tenant
+from tocsin.common.time.zones import zone_data_version
 from tocsin.engine.begin import parts
 
 _TENANTS = 100
@@ -72,7 +73,7 @@ class IdleDatabase:
         self.asked += count
         self.begun += len(begun)
         now = datetime.now(UTC)
-        await self.store.runs.complete(self.lease_id, [_completion(run, now) for run in begun])
+        await self.store.runs.complete(self.lease_id, [completion(run, now) for run in begun])
         self.rows.extend(_planted(item.row, item.plants[0]) for items in halves for item in items)
         return seconds
 
@@ -98,7 +99,8 @@ def _planted(row: Pending, plant: Plant) -> Pending:
     )
 
 
-def _completion(run: Begun, now: datetime) -> Completion:
+def completion(run: Begun, now: datetime) -> Completion:
+    """The run's end in success."""
     return Completion(
         run_id=run.run_id,
         fence=run.fence,
@@ -130,9 +132,31 @@ async def new_database(server_dsn: str, name: str) -> AsyncIterator[str]:
             await connection.execute(f'drop database "{name}" with (force)')
 
 
+async def seed_idle(connection: Connection, tenants: Sequence[UUID], tasks: int) -> None:
+    """Puts `tasks` tasks into a database without any, spread over these tenants; their first slots are 1 to 31 days
+    away. Vacuumed."""
+    anchor = datetime.now(UTC).replace(microsecond=0)
+    plan = PlanSpec(schedule=EverySchedule(every_seconds=int(_PERIOD.total_seconds()), anchor=anchor))
+    call = CallSpec(url="http://127.0.0.1:1/")
+    # the tenants are there: to look for that of each task takes nearly half of the time
+    await connection.execute("set session_replication_role = replica")
+    await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), tasks)
+    await connection.execute("reset session_replication_role")
+    await connection.execute(_NEXT_ROWS)
+    await connection.execute("vacuum analyze tasks, pending")
+
+
+async def beginning(dsn: str, connection: Connection, store: PostgresStore, ids: Ids, sample: int) -> IdleDatabase:
+    """Begins of `sample` of the idle tasks (or all, if there are fewer), under a lease of no executor's cell."""
+    rows = deque(pending_of(row) for row in await connection.fetch(_SAMPLE, sample))
+    lease_id = ids.new()
+    await store.leases.register(lease_id, "bench", 0, Process("bench", "", "", 0, 0.0), zone_data_version(), _TTL)
+    return IdleDatabase(dsn, connection, store, lease_id, ids, rows)
+
+
 @asynccontextmanager
 async def idle_database(server_dsn: str, ids: Ids, tasks: int, sample: int) -> AsyncIterator[IdleDatabase]:
-    """A database with `tasks` idle tasks, vacuumed, of which `sample` (or all, if there are fewer) will be begun."""
+    """A database with `tasks` idle tasks, of which `sample` will be begun."""
     async with (
         new_database(server_dsn, f"idle_{tasks}_{sample}") as dsn,
         opened(dsn) as store,
@@ -142,13 +166,5 @@ async def idle_database(server_dsn: str, ids: Ids, tasks: int, sample: int) -> A
         tenants = [ids.new() for _ in range(_TENANTS)]
         for tenant_id in tenants:
             await store.tenants.insert(Tenant(tenant_id, str(tenant_id), 0, 1.0, 1000, None), [])
-        anchor = datetime.now(UTC).replace(microsecond=0)
-        plan = PlanSpec(schedule=EverySchedule(every_seconds=int(_PERIOD.total_seconds()), anchor=anchor))
-        call = CallSpec(url="http://127.0.0.1:1/")
-        await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), tasks)
-        await connection.execute(_NEXT_ROWS)
-        await connection.execute("vacuum analyze tasks, pending")
-        rows = deque(pending_of(row) for row in await connection.fetch(_SAMPLE, sample))
-        lease_id = ids.new()
-        await store.leases.register(lease_id, "shared", 0, Process("bench", "", "", 0, 0.0), "", _TTL)
-        yield IdleDatabase(dsn, connection, store, lease_id, ids, rows)
+        await seed_idle(connection, tenants, tasks)
+        yield await beginning(dsn, connection, store, ids, sample)

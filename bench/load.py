@@ -151,9 +151,12 @@ def _parts(task: Planned) -> tuple[PlanSpec, CallSpec]:
 
 
 async def is_over(connection: "asyncpg.Connection[asyncpg.Record]") -> bool:
-    """Whether nothing is pending or running any more."""
+    """Whether nothing is running any more, nor pending but for tasks that are idle for an hour or longer."""
     return bool(
-        await connection.fetchval("select not exists (select from pending) and not exists (select from running)")
+        await connection.fetchval(
+            "select not exists (select from pending where due_at < now() + interval '1 hour')"
+            " and not exists (select from running)"
+        )
     )
 
 

@@ -41,7 +41,7 @@ class RayExecutors:
         self._temporary = Path(await asyncio.to_thread(tempfile.mkdtemp, prefix="tocsin-", dir="/tmp"))
         self._child = Child("ray", "tocsin.cli.up.ray_keeper", secrets.token_hex(8), self._folder, lambda message: None)
         environment = {**environment_of(dsn, self._settings), **ray_environment(secrets.token_hex(32))}
-        await self._child.start(environment, str(self._temporary / "r"), str(_free_port()))
+        await self._child.start(environment, str(self._temporary / "r"), str(free_port()))
         await self._child.wait_ready()
 
     async def stop(self) -> None:
@@ -57,7 +57,8 @@ class RayExecutors:
         return [] if self._child is None or self._child.pid is None else [self._child.pid]
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of the loopback address that nobody listens on by now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
