@@ -86,7 +86,9 @@ def _middle(targets: Sequence[Target]) -> int:
 def _figure(name: str, values: Sequence[Figure]) -> Figure:
     numbers = [value for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
     if numbers and len(numbers) == sum(value is not None for value in values):
-        return _sum(numbers) if counts_faults(name) else round(statistics.median(numbers), 6)
+        median = statistics.median(numbers)
+        whole = all(isinstance(number, int) for number in numbers) and median == int(median)
+        return _sum(numbers) if counts_faults(name) else int(median) if whole else round(median, 6)
     different = list(dict.fromkeys(str(value) for value in values if value is not None))
     return values[0] if len(different) <= 1 else " / ".join(different)
 

@@ -5,6 +5,7 @@ A measurement hands them over as `Report.charts`; they lie in `DIR/<test>.charts
 
 import json
 import math
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,8 @@ Number = float | int | None
 Cell = float | int | str | bool | None
 
 BINS_PER_DECADE = 10
+
+_CURVE_POINTS = 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +159,18 @@ def delay_timeline(
     ]
     x = [float(second - first) for second in range(first, last + 1)]
     return Series(title, "s", x, lines, log=True, bands=bands)
+
+
+def started_curve(title: str, groups: Mapping[str, Sequence[float]]) -> Series:
+    """Per group, what part of it had started so many seconds after it was due, in percent: of delays in seconds."""
+    rising = {name: sorted(delays) for name, delays in groups.items() if delays}
+    longest = max((delays[-1] for delays in rising.values()), default=0.0)
+    x = [longest * step / _CURVE_POINTS for step in range(_CURVE_POINTS + 1)]
+    lines = [
+        Line(name, [round(100 * bisect_right(delays, at) / len(delays), 2) for at in x])
+        for name, delays in rising.items()
+    ]
+    return Series(title, "%", x, lines)
 
 
 def _bin(value: float) -> int:

@@ -9,6 +9,9 @@ Mark = tuple[float, str]
 """A value and its label."""
 
 _STEPS_OF_TIME = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14_400, 28_800, 86_400)
+_SHORT = 5.0
+"""Seconds."""
+
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 """Units of durations, in seconds."""
 
@@ -53,12 +56,14 @@ def time_axis(seconds: Sequence[float], unit: str = "s") -> Axis:
     """From the first to the last of rising instants."""
     if not seconds:
         return Axis(0.0, 1.0, unit)
-    return Axis(seconds[0], max(seconds[-1], seconds[0] + 1.0), unit)
+    return Axis(seconds[0], seconds[-1] if seconds[-1] > seconds[0] else seconds[0] + 1.0, unit)
 
 
 def time_marks(axis: Axis, most: int = 10) -> list[Mark]:
-    """Marks of an axis in seconds, at whole minutes where it is long."""
+    """Marks of an axis in seconds: at whole minutes where it is long, at parts of a second where it is short."""
     length = axis.high - axis.low
+    if length < _SHORT:
+        return axis.marks(most)
     step = next((each for each in _STEPS_OF_TIME if length / each <= most), _STEPS_OF_TIME[-1])
     first = math.ceil(axis.low / step) * step
     return [(value, clock(value)) for value in _counted(first, step, axis.high)]

@@ -42,11 +42,22 @@ def test_a_share_is_even_by_value_or_by_ratio() -> None:
     assert (Axis(1, 100).share(-5), Axis(1, 100).share(500)) == (0, 1)
 
 
-@given(st.floats(1, 1e6))
+@given(st.floats(5, 1e6))
 def test_marks_of_time_are_few_and_round(length: float) -> None:
     marks = time_marks(time_axis([0.0, length]))
     assert 1 <= len(marks) <= 13
     assert all(value == round(value) for value, _ in marks)
+
+
+def test_a_time_shorter_than_seconds_is_marked_in_parts_of_one() -> None:
+    assert [text for _, text in time_marks(time_axis([0.0, 0.5]), 6)] == [
+        "0 s",
+        "100 ms",
+        "200 ms",
+        "300 ms",
+        "400 ms",
+        "500 ms",
+    ]
 
 
 @pytest.mark.parametrize(

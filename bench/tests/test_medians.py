@@ -82,6 +82,7 @@ def test_figures_are_medians_but_for_faults_and_words() -> None:
             report(p50=2.0, lost_in_all=1, way="a", empty=None, sometimes=6),
         ]
     )
+    assert str(median_report([report(runs=3), report(runs=5)]).figures["runs"]) == "4"
     wanted = {"p50": 2.0, "lost_in_all": 2, "way": "a / b", "empty": None, "sometimes": 5}
     assert found.figures == {"runs_of_the_test": 3, **wanted}
 

@@ -12,7 +12,18 @@ from hypothesis import strategies as st
 
 from bench.delays import delay_charts
 from bench.report import Report
-from bench.series import Band, Charts, Histogram, Line, Series, Table, delay_timeline, log_histogram, read_charts
+from bench.series import (
+    Band,
+    Charts,
+    Histogram,
+    Line,
+    Series,
+    Table,
+    delay_timeline,
+    log_histogram,
+    read_charts,
+    started_curve,
+)
 
 CHARTS = Charts(
     series=[Series("CPU", "cores", [0.0, 2.0], [Line("executor", [0.5, None])], bands=[Band("kill", 1.0, 2.0)])],
@@ -75,7 +86,7 @@ def test_delays_by_slot_become_a_histogram_and_a_timeline_by_group() -> None:
     critical, low = {(urgent, due[0]): 0.002}, {(other, due[0]): 0.5, (other, due[2]): 0.02}
     began = due[1].timestamp()
     charts = delay_charts({"critical": critical, "high": {}, "low": low}, [("killed", began, began + 1)])
-    (timeline,), (histogram,) = charts.series, charts.histograms
+    (timeline, curve), (histogram,) = charts.series, charts.histograms
     assert [(line.name, line.values) for line in timeline.lines] == [
         ("critical", [0.002, None, None]),
         ("low", [0.5, None, 0.02]),
@@ -85,4 +96,14 @@ def test_delays_by_slot_become_a_histogram_and_a_timeline_by_group() -> None:
         "critical": 1,
         "low": 2,
     }
-    assert delay_charts({}).series[0].x == ()
+    assert (curve.x[0], curve.x[-1], curve.lines[1].values[-1]) == (0.0, 0.5, 100.0)
+    assert [series.unit for series in delay_charts({"all": low | critical}).series] == ["s", "%"]
+    assert [series.unit for series in delay_charts({"one second": critical}).series] == ["%"]
+    assert all(not series.lines for series in delay_charts({}).series)
+
+
+def test_a_curve_says_what_part_had_started() -> None:
+    curve = started_curve("t", {"a": [3.0, 1.0, 2.0, 4.0], "none": []})
+    (line,) = curve.lines
+    assert [line.values[curve.x.index(at)] for at in (0.0, 4.0)] == [0.0, 100.0]
+    assert line.values[round(len(curve.x) * 0.6)] == 50.0
