@@ -60,7 +60,7 @@ class LeanTransport:
         self._rng = rng
         self._deadlines = Deadlines()
         self._pool = Pool(clock, ssl_context or default_ssl_context(), open_limit)
-        self._warming = Warming(guard, self._pool, rng)
+        self._warming = Warming(guard, self._pool, clock, rng)
 
     def warm(self, target: Target, count: int) -> None:
         """See `tocsin.executor.transport.port.Warmer`."""
