@@ -144,6 +144,23 @@ async def test_a_connection_given_to_a_waiter_that_is_cancelled_goes_to_the_next
     await calls.pool.close()
 
 
+@pytest.mark.parametrize("given", [False, True])
+async def test_a_connection_that_comes_just_as_its_only_waiter_is_cancelled_is_closed(
+    calls: Calls, given: bool
+) -> None:
+    waiting = await calls.wait(peer())
+    (permit,) = calls.pool.begun.values()
+    permit.set_result(None)
+    if given:
+        while not calls.pool.made:
+            await asyncio.sleep(0)
+    waiting.cancel()
+    await turns()
+    assert waiting.cancelled()
+    assert all(transport.closed for transport in calls.pool.made)
+    assert (calls.pool.take(peer()), calls.pool._places) == (None, {})
+
+
 async def test_a_waiter_gives_up_after_its_part_of_the_deadline(calls: Calls) -> None:
     waiting = await calls.wait(peer(), limit=0.0)
     with pytest.raises(TimeoutError):
@@ -235,14 +252,19 @@ async def test_a_handshake_of_each_scheme_waits_for_its_own_kind_only(monkeypatc
     await calls.pool.close()
 
 
-async def test_connections_are_opened_ahead_as_far_as_they_are_missing(calls: Calls) -> None:
-    calls.pool.release(await calls.open(peer()))
-    calls.pool.warm(peer(), 3)
-    calls.pool.warm(peer(), 3)
+async def warmed(calls: Calls, key: PeerKey, count: int) -> "asyncio.Task[bool]":
+    task = asyncio.create_task(calls.pool.warm(key, count))
     await turns()
-    assert len(calls.pool.begun) == 2
+    return task
+
+
+async def test_a_connection_is_opened_ahead_where_one_is_missing(calls: Calls) -> None:
+    calls.pool.release(await calls.open(peer()))
+    first, second, more = [await warmed(calls, peer(), 3) for _ in range(3)]
+    assert (first.done(), second.done(), more.result()) == (False, False, False)
     await calls.pool.let()
     await calls.pool.let(ConnectionRefusedError())  # nobody waits for it
+    assert (first.result(), second.result()) == (True, True)
     assert [calls.pool.take(peer()) is not None for _ in range(3)] == [True, True, False]
     await calls.pool.close()
 
@@ -250,24 +272,23 @@ async def test_connections_are_opened_ahead_as_far_as_they_are_missing(calls: Ca
 async def test_a_call_waits_for_nothing_that_is_opened_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lean_pool, "CONNECTS_AT_ONCE", 1)
     calls = Calls()
-    for number in range(5):
-        calls.pool.warm(peer(number), 2)
-    first, second = await calls.wait(peer(4)), await calls.wait(peer(4))
+    ahead = [await warmed(calls, peer(number), 1) for number in range(3)]
+    first, second = await calls.wait(peer(2)), await calls.wait(peer(2))
+    assert ahead[2].done()  # its place goes to the call
     for _ in range(3):  # one was begun before anybody waited
         await calls.pool.let()
     assert (first.done(), second.done()) == (True, True)
-    assert [opening.place.key for opening in calls.pool.begun] == [peer(0)]
+    assert [opening.place.key for opening in calls.pool.begun] == [peer(1)]
     await calls.pool.close()
 
 
 async def test_half_of_the_limit_is_left_to_calls() -> None:
     calls = Calls(open_limit=6)
     calls.pool.release(await calls.open(peer(1)))
-    calls.pool.warm(peer(2), 8)
-    calls.pool.warm(peer(3), 8)
-    await turns()
-    assert len(calls.pool.begun) == 2
-    assert [place.key for place in calls.pool._places.values()] == [peer(1), peer(2)]
+    for number in (2, 3):
+        await warmed(calls, peer(number), 1)
+    assert not await calls.pool.warm(peer(4), 1)
+    assert [place.key for place in calls.pool._places.values()] == [peer(1), peer(2), peer(3)]
     await calls.pool.close()
 
 

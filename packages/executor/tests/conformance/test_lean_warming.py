@@ -2,12 +2,18 @@
 
 import asyncio
 import random
+from datetime import UTC, datetime
+
+import pytest
 
 from endpoints import OK, Names, OpenGate, always, answering, outgoing, sockets
-from tocsin.common.clock import SystemClock
+from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.target import parse_target
 from tocsin.executor.egress import EgressGuard, EgressPolicy
+from tocsin.executor.transport import lean_warming
 from tocsin.executor.transport.lean import LeanTransport
+from tocsin.executor.transport.lean_pool import PeerKey
+from tocsin.executor.transport.lean_warming import FORGOTTEN_SECONDS
 from tocsin.executor.transport.port import Response
 
 
@@ -28,6 +34,37 @@ async def test_calls_find_the_connections_that_were_opened_ahead() -> None:
         assert all(isinstance(result, Response) for result in results)
         assert endpoint.accepted == 3
         await warm.close()
+
+
+async def test_each_name_gets_its_first_connection_before_any_gets_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lean_warming, "AT_ONCE", 1)
+    opened: list[str] = []
+
+    async def warm(key: PeerKey, count: int) -> bool:
+        opened.append(key.host)
+        return opened.count(key.host) < count
+
+    transport_ = transport(Names(a_example=[("127.0.0.1",)], b_example=[("127.0.0.1",)]))
+    monkeypatch.setattr(transport_._pool, "warm", warm)
+    for host, count in (("a.example", 3), ("b.example", 2)):
+        transport_.warm(parse_target(f"http://{host}/"), count)
+    while transport_._warming._tasks:
+        await asyncio.sleep(0)
+    assert opened == ["a.example", "b.example", "a.example", "b.example", "a.example"]
+    await transport_.close()
+
+
+async def test_what_was_asked_for_too_long_ago_is_not_opened() -> None:
+    clock = ManualClock(datetime(2026, 3, 10, tzinfo=UTC))
+    names = Names(a_example=[("127.0.0.1",)])
+    guard = EgressGuard(EgressPolicy.parse("127.0.0.0/8"), names)
+    late = LeanTransport(guard, clock, random.Random(7))
+    late.warm(parse_target("http://a.example/"), 1)
+    clock.advance(FORGOTTEN_SECONDS + 0.1)
+    while late._warming._tasks:
+        await asyncio.sleep(0)
+    assert names.asked == []
+    await late.close()
 
 
 async def test_nothing_is_opened_where_no_call_may_go_or_no_name_is() -> None:

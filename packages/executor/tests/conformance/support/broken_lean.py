@@ -85,6 +85,46 @@ class SharesConnections(LeanTransport):
         return super()._key(target, address)._replace(host=address)
 
 
+class _FirstAnswer(EgressGuard):
+    """Asks for a name once."""
+
+    def __init__(self, guard: EgressGuard) -> None:
+        super().__init__(guard._policy, guard._resolver)
+        self._known: dict[Target, tuple[str, ...]] = {}
+
+    async def addresses(self, target: Target) -> tuple[str, ...]:
+        if target not in self._known:
+            self._known[target] = await super().addresses(target)
+        return self._known[target]
+
+
+class KeepsToOldConnections(LeanTransport):
+    """Resolves only when it has no connection to the name."""
+
+    def __init__(
+        self, guard: EgressGuard, clock: Clock, rng: random.Random, ssl_context: ssl.SSLContext | None = None
+    ) -> None:
+        super().__init__(_FirstAnswer(guard), clock, rng, ssl_context)
+
+
+class ConnectsToTheName(LeanTransport):
+    """Checks the addresses of a name, and resolves it again for the connection."""
+
+    async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        again = await self._guard._resolver.resolve(call.request.target.host)
+        return await super()._try(call, again[0], connect)
+
+
+class CallsTlsAConnection(LeanTransport):
+    """Tells no failure of TLS from one of TCP."""
+
+    async def _try(self, call: _Call, address: str, connect: float | None) -> Response | Failure:
+        result = await super()._try(call, address, connect)
+        if isinstance(result, Failure) and result.outcome is Outcome.TLS_ERROR:
+            return replace(result, outcome=Outcome.CONNECT_ERROR)
+        return result
+
+
 class TriesOneAddress(LeanTransport):
     def _pick(self, addresses: tuple[str, ...]) -> tuple[str, ...]:
         return addresses[-1:]

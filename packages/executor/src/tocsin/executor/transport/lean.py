@@ -1,7 +1,7 @@
 """The fast transport: its own connections (`lean_pool`), `httptools` for the parsing of answers, and little else.
 
 On a warm connection a call is one request written, one future, and one step of its task when the answer is there: no
-timer, no task and no lock of its own. That is what the rate of an executor hangs on; see ADR 0014 for the figures.
+timer, no task and no lock of its own.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class LeanTransport:
         self._rng = rng
         self._deadlines = Deadlines()
         self._pool = Pool(clock, ssl_context or default_ssl_context(), open_limit)
-        self._warming = Warming(guard, self._pool, rng)
+        self._warming = Warming(guard, self._pool, clock, rng)
 
     def warm(self, target: Target, count: int) -> None:
         """See `tocsin.executor.transport.port.Warmer`."""

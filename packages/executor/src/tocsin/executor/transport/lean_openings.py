@@ -48,24 +48,19 @@ class Lane(Generic[T]):
         self._apart = apart
         self._turns: Turns[T] = OrderedDict()
         self._turns_ahead: Turns[T] = OrderedDict()
-        self.ahead = 0
-        """How many are to be opened ahead."""
         self._busy: set[T] = set()
         self._next = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     def add(self, opening: T, *, ahead: bool = False) -> None:
         """`ahead`: nobody waits for it yet."""
-        self.ahead += ahead
         turns = self._turns_ahead if ahead else self._turns
         turns.setdefault(opening.place, OrderedDict())[opening] = None
         self.go()
 
     def remove_ahead(self, place: object) -> list[T]:
         """Takes back what is to be opened ahead for a place: somebody waits there now, and asks for himself."""
-        taken = list(self._turns_ahead.pop(place, ()))
-        self.ahead -= len(taken)
-        return taken
+        return list(self._turns_ahead.pop(place, ()))
 
     def remove(self, opening: T) -> bool:
         """Takes one back; False if it is under way, or has been."""
@@ -90,10 +85,8 @@ class Lane(Generic[T]):
             if now < self._next:
                 self._timer = asyncio.get_running_loop().call_later(self._next - now, self.fire)
                 return
-            ahead = turns is self._turns_ahead
-            if not self._room(ahead):
+            if not self._room(turns is self._turns_ahead):
                 return
-            self.ahead -= ahead
             place, waiting = turns.popitem(last=False)
             opening, _ = waiting.popitem(last=False)
             if waiting:

@@ -35,10 +35,15 @@ _Waiter = asyncio.Future[Connection]
 
 @dataclass(eq=False, slots=True)
 class Opening:
-    """A connection to be; `task` once it is under way."""
+    """A connection to be; `task` once it is under way. `over`: of one that is opened ahead, for who asked."""
 
     place: "Place"
     task: "asyncio.Task[None] | None" = None
+    over: "asyncio.Future[None] | None" = None
+
+    def end(self) -> None:
+        if self.over is not None and not self.over.done():
+            self.over.set_result(None)
 
 
 class Place:
@@ -106,6 +111,7 @@ class Pool:
         place = self._place(key)
         for opening in self._lanes[key.scheme].remove_ahead(place):
             del place.openings[opening]
+            opening.end()
         waiter: _Waiter = self._loop.create_future()
         place.waiters[waiter] = fresh
         self._cover(place)
@@ -119,15 +125,18 @@ class Pool:
             if timer is not None:
                 timer.cancel()
 
-    def warm(self, key: PeerKey, count: int) -> None:
-        """Opens connections that nobody waits for yet, until the peer has `count`: as long as half of the limit is
-        left to calls, and behind all that calls wait for."""
+    async def warm(self, key: PeerKey, count: int) -> bool:
+        """Opens a connection that nobody waits for yet, unless the peer has `count`: as long as half of the limit is
+        left to calls, and behind all that calls wait for. Returns when it is open, or will not be; False: none was
+        missing, or there was no room."""
         place = self._place(key)
-        missing = count - place.connections - len(place.openings)
-        ahead = sum(lane.ahead for lane in self._lanes.values())
-        for _ in range(min(missing, self._free_ahead() - ahead)):
-            self._ask(place, ahead=True)
-        self._forget(place)
+        if place.connections + len(place.openings) >= count or self._free_ahead() <= 0:
+            self._forget(place)
+            return False
+        over = self._loop.create_future()
+        self._ask(Opening(place, over=over), ahead=True)
+        await over
+        return True
 
     def release(self, connection: Connection) -> None:
         """Takes a connection back, or takes over a new one that nobody waits for."""
@@ -135,7 +144,7 @@ class Pool:
         place = _place_of(connection)
         if self._emptied is not None:
             connection.abort()
-        elif self._give(place, connection, fresh=False):
+        elif self._give(place, connection):
             while len(place.openings) > len(place.waiters) and self._take_back(next(reversed(place.openings))):
                 pass
         else:
@@ -171,6 +180,8 @@ class Pool:
         for task in tasks:
             task.cancel()
         for place in list(self._places.values()):
+            for opening in place.openings:
+                opening.end()
             place.openings.clear()
             while place.waiters:
                 _refuse(place, ConnectionAbortedError("the transport was closed"))
@@ -185,12 +196,11 @@ class Pool:
     def _cover(self, place: Place) -> None:
         """An opening for every waiter."""
         while len(place.openings) < len(place.waiters):
-            self._ask(place)
+            self._ask(Opening(place))
 
-    def _ask(self, place: Place, *, ahead: bool = False) -> None:
-        opening = Opening(place)
-        place.openings[opening] = None
-        self._lanes[place.key.scheme].add(opening, ahead=ahead)
+    def _ask(self, opening: Opening, *, ahead: bool = False) -> None:
+        opening.place.openings[opening] = None
+        self._lanes[opening.place.key.scheme].add(opening, ahead=ahead)
 
     def _place(self, key: PeerKey) -> Place:
         place = self._places.get(key)
@@ -243,6 +253,7 @@ class Pool:
 
     def _over(self, opening: Opening) -> None:
         self._under_way.discard(opening)
+        opening.end()
         self._lanes[opening.place.key.scheme].free(opening)
 
     async def _open(self, opening: Opening) -> None:
@@ -278,7 +289,11 @@ class Pool:
         self._open_ones.add(connection)
         place.connections += 1
         place.openings.pop(opening, None)
-        if not self._give(place, connection, fresh=True):
+        if self._give(place, connection):
+            return
+        if place.waiters:
+            connection.abort()  # whoever it was opened for has just been cancelled: that leaves no socket open
+        else:
             self.release(connection)
 
     def _failed(self, opening: Opening, error: Exception | None) -> None:
@@ -300,19 +315,21 @@ class Pool:
 
     # --- waiters ------------------------------------------------------------------------------------------------------
 
-    def _give(self, place: Place, connection: Connection, *, fresh: bool) -> bool:
+    def _give(self, place: Place, connection: Connection) -> bool:
         """To the waiter that came first and may have it."""
         for waiter, only_fresh in place.waiters.items():
-            if (fresh or not only_fresh) and not waiter.done():
+            if not (connection.reused and only_fresh) and not waiter.done():
                 del place.waiters[waiter]
                 waiter.set_result(connection)
                 return True
         return False
 
     def _leave(self, place: Place, waiter: _Waiter) -> None:
-        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another."""
+        """A waiter goes without: nothing is opened for it any more, and what it was given goes to another or is closed,
+        for a call that is cancelled leaves no socket open."""
         if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-            self.release(waiter.result())
+            if not self._give(place, waiter.result()):
+                waiter.result().abort()
             return
         place.waiters.pop(waiter, None)
         while len(place.openings) > len(place.waiters):

@@ -65,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._answer: asyncio.Future[Response | Failure] | None = None
         self._parser: httptools.HttpResponseParser | None = None
         self._wrong: str | None = None
+        self._fields: list[_Field] = []
+        self._pieces: list[bytes] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -91,8 +93,6 @@ class Connection(asyncio.Protocol):
         self.status, self._wrong = None, None
         self._received = self._interim = self._size = 0
         self._whole = self._truncated = False
-        self._fields: list[_Field] = []
-        self._pieces: list[bytes] = []
         self._transport.write(wire)
         # An answer that comes before the request is wholly taken may leave a part of it to be read as the next one.
         self._keep = not self._transport.get_write_buffer_size()
@@ -216,6 +216,7 @@ class Connection(asyncio.Protocol):
         if self._truncated:
             body = body[: self.max_body_bytes]
         response = Response(status, _decoded(self._fields), body, self._truncated, self._started)
+        self._fields, self._pieces = [], []  # or idle connections would hold their last answers
         if not answer.done():
             answer.set_result(response)
         if self._keep:

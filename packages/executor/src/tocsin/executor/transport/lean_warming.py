@@ -3,32 +3,40 @@
 import asyncio
 import random
 from collections import OrderedDict
+from typing import Final
 
+from tocsin.common.clock import Clock
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
 from tocsin.executor.transport.connecting import in_order_of_trial
 from tocsin.executor.transport.lean_pool import PeerKey, Pool
 
-_NAMES_AT_ONCE = 32
-_MOST_WAITING = 10_000
+AT_ONCE: Final = 64
+"""Names and connections under way; the pool's pace holds besides."""
+
+FORGOTTEN_SECONDS: Final = 5.0
+"""What could not be opened in the time for which runs are read ahead has come too late."""
+
+_MOST_WANTED = 10_000
 
 
 class Warming:
-    """Works off what is asked for, a few names at a time. What fails is dropped: the call will say why."""
+    """A connection to each target, then a second to each, and so on. What fails is dropped: the call will say why."""
 
-    def __init__(self, guard: EgressGuard, pool: Pool, rng: random.Random) -> None:
+    def __init__(self, guard: EgressGuard, pool: Pool, clock: Clock, rng: random.Random) -> None:
         self._guard = guard
         self._pool = pool
+        self._clock = clock
         self._rng = rng
-        self._wanted: OrderedDict[Target, int] = OrderedDict()
+        self._wanted: OrderedDict[Target, tuple[int, float]] = OrderedDict()  # how many, and asked when
         self._tasks: set[asyncio.Task[None]] = set()
 
     def want(self, target: Target, count: int) -> None:
-        self._wanted[target] = max(count, self._wanted.get(target, 0))
-        if len(self._wanted) > _MOST_WAITING:
-            self._wanted.popitem()
-        elif len(self._tasks) < _NAMES_AT_ONCE:
+        if len(self._wanted) >= _MOST_WANTED:
+            return
+        self._wanted[target] = (count, self._clock.monotonic())
+        if len(self._tasks) < AT_ONCE:
             task = asyncio.create_task(self._work(), name="warming")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -41,10 +49,17 @@ class Warming:
 
     async def _work(self) -> None:
         while self._wanted:
-            target, count = self._wanted.popitem(last=False)
-            try:
-                addresses = await self._guard.addresses(target)
-            except (EgressRefusedError, ResolveError):
+            target, (count, asked) = self._wanted.popitem(last=False)
+            if self._clock.monotonic() - asked > FORGOTTEN_SECONDS:
                 continue
-            address = in_order_of_trial(addresses, self._rng)[0]
-            self._pool.warm(PeerKey(address, target.port, target.host, target.scheme), count)
+            if await self._open_one(target, count):
+                self._wanted.setdefault(target, (count, asked))
+
+    async def _open_one(self, target: Target, count: int) -> bool:
+        """Whether more may be missing."""
+        try:
+            addresses = await self._guard.addresses(target)
+        except (EgressRefusedError, ResolveError):
+            return False
+        address = in_order_of_trial(addresses, self._rng)[0]
+        return await self._pool.warm(PeerKey(address, target.port, target.host, target.scheme), count)
