@@ -47,6 +47,7 @@ CAUGHT_BY: list[tuple[TransportFactory, str]] = [
     (broken.TakesAnyEnd, "a_reset_cuts_off_what_only_the_end_of_its_connection_ends"),
     (broken.TakesAnyEnd, "closing_ends_a_call_in_its_answer"),
     (broken.WantsAFarewell, "a_reset_after_an_answer_spoils_nothing"),
+    (broken.HearsNothing, "a_reused_connection_that_ends_unheard_is_told"),
     (broken.PassesOverAllInterimAnswers, "interim_answers_are_bounded"),
     (broken.CountsInterimAnswersShort, "interim_answers_are_bounded"),
     (broken.LosesSlots, "b60_timeouts_and_cancellations_free_their_slots"),

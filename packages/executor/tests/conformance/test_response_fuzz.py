@@ -9,6 +9,7 @@ import os
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
+import broken_lean
 import broken_transports as broken
 import endpoints
 from answers import EXCHANGES, Exchange
@@ -48,6 +49,8 @@ def test_no_answer_harms_the_caller(transport: str) -> None:
     "make",
     [
         broken.TrustsThePool,
+        broken_lean.Resends,
+        broken_lean.CallsEveryEndStale,
         broken.TakesAnyEnd,
         broken.Resends,
         broken.HasNoDeadline,

@@ -258,6 +258,13 @@ class TakesAnyEnd(AiohttpTransport):
         return True
 
 
+class HearsNothing(AiohttpTransport):
+    """Takes every end of a reused connection for one without a byte of an answer."""
+
+    def _stale(self, call: _Call, error: Exception) -> bool:
+        return call.reused
+
+
 class PassesOverAllInterimAnswers(AiohttpTransport):
     max_interim_answers = 1_000_000_000
 

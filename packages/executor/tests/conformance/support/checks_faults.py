@@ -2,6 +2,7 @@
 
 import asyncio
 import gzip
+import itertools
 import os
 import socket
 import time
@@ -245,18 +246,20 @@ async def a_reused_connection_that_ends_unheard_is_told(make: TransportFactory) 
     async def answer(line: Line, request: Seen) -> bool | None:
         if request.body == b"end":
             await line.write(piece)
+            if resets:
+                line.reset()
             return False
         await line.write(OK)
         return None
 
-    for piece, unheard in ends.items():
+    for (piece, unheard), resets in itertools.product(ends.items(), (False, True)):
         async with answering(answer) as endpoint, calling(make) as caller:
             for reused in (False, True):
                 if reused:
                     await caller.answer(outgoing(endpoint.url()))
                 failure = await caller.failure(outgoing(endpoint.url(), body=b"end"))
                 assert (failure.outcome, failure.sent) == (Outcome.CONNECTION_LOST, True), failure
-                assert failure.reused == (reused and unheard), (piece, reused, failure)
+                assert failure.reused == (reused and unheard), (piece, resets, reused, failure)
 
 
 async def a_fresh_request_gets_a_connection_of_its_own(make: TransportFactory) -> None:

@@ -96,5 +96,6 @@ def _judge(exchange: Exchange, result: Response | Failure) -> None:
         assert result.error, result
         assert result.error.isascii(), result
         assert result.error.isprintable(), result
+        assert not (result.reused and any(exchange.pieces)), result  # something of an answer came
         assert not isinstance(expected, Whole), (expected, result)
         assert expected is None or result.outcome is expected.outcome, (expected, result)

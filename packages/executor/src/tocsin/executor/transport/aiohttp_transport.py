@@ -7,8 +7,8 @@ connector, writes one request on it, in one write and in the same step as the ga
 one answer. That is also half of the session's time for a call.
 
 Parts of `aiohttp` in use that its documentation does not promise, each held by the conformance suite:
-`ResponseHandler`, which parses what a connection receives and keeps how it ended, and a request as what a
-connection is asked for.
+`ResponseHandler`, which parses what a connection receives and keeps how it ended, what makes one for a connection,
+and a request as what a connection is asked for.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import select
 import ssl
 from functools import lru_cache
 from typing import ClassVar
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakKeyDictionary
 
 import aiohttp
 from aiohttp.client_proto import ResponseHandler
@@ -80,6 +80,16 @@ class _Call:
             connection.close()
 
 
+class _Handler(ResponseHandler):
+    """`heard`: something has come since that was set back."""
+
+    heard = False
+
+    def data_received(self, data: bytes) -> None:
+        self.heard = True
+        super().data_received(data)
+
+
 class AiohttpTransport:
     """See `tocsin.executor.transport.port.Transport`. Made inside a running loop.
 
@@ -97,12 +107,13 @@ class AiohttpTransport:
         self._clock = clock
         self._rng = rng
         self._polls: WeakKeyDictionary[ResponseHandler, select.poll] = WeakKeyDictionary()
-        self._heard: WeakSet[ResponseHandler] = WeakSet()  # those that sent an interim answer
         self._connector = self._open(ssl_context or default_ssl_context())
         self._peer = lru_cache(maxsize=8_192)(_peer)
 
     def _open(self, context: ssl.SSLContext) -> aiohttp.TCPConnector:
-        return aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_SECONDS, ssl=context)
+        connector._factory = lambda: _Handler(asyncio.get_running_loop())  # type: ignore[assignment]
+        return connector
 
     async def close(self) -> None:
         await self._connector.close()
@@ -182,6 +193,8 @@ class AiohttpTransport:
 
     def _expect(self, protocol: ResponseHandler, method: str) -> None:
         """How the next answer is to be parsed; all sizes are the library's own defaults."""
+        if isinstance(protocol, _Handler):
+            protocol.heard = False
         protocol.set_response_params(skip_payload=method == "HEAD", read_until_eof=True, auto_decompress=False)
 
     async def _send(self, call: _Call, protocol: ResponseHandler) -> None:
@@ -222,17 +235,15 @@ class AiohttpTransport:
             head, content = await protocol.read()
             if not 100 <= head.code <= 199 or head.code == 101:
                 return head, content
-            self._heard.add(protocol)
         raise HttpProcessingError(message=f"more than {self.max_interim_answers} interim answers")
 
     def _stale(self, call: _Call, error: Exception) -> bool:
-        """Whether a connection out of the pool ended without a byte of an answer, as far as the library tells: with one
-        that is cut off in its head the disconnection carries what there is of it."""
-        if not call.reused or call.status is not None or call.connection is None:
+        """Whether a connection out of the pool ended without a byte of an answer."""
+        if not call.reused or call.connection is None:
             return False
-        if isinstance(error, aiohttp.ServerDisconnectedError):
-            return isinstance(error.message, str) and call.connection.protocol not in self._heard
-        return isinstance(error, OSError) and call.connection.protocol not in self._heard
+        handler = call.connection.protocol
+        ended = isinstance(error, OSError | aiohttp.ServerDisconnectedError)
+        return ended and isinstance(handler, _Handler) and not handler.heard
 
     def _name(self, target: Target) -> str | None:
         """The name that a certificate must bear; without TLS too, it keeps the connections of names apart."""
