@@ -191,7 +191,11 @@ def redis() -> Check:
     return Check("hints on Redis", command(sys.executable, "-m", "pytest", "-q", *ON_REDIS), None, missing)
 
 
-ON_REDIS = ("packages/common/tests/hints/test_redis_hints.py", "apps/cli/tests/redis")
+ON_REDIS = (
+    "packages/common/tests/hints/test_redis_hints.py",
+    "apps/cli/tests/redis",
+    "bench/tests/test_hint_measures.py",
+)
 
 # lint-imports, with the tree's own sources in the place of the installed ones
 IMPORT_LINTER = """

@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p1, p2
+from bench import begin, drill, heads, hints, p1, p2
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
 
 MEASUREMENTS: dict[str, Measurement] = {
-    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, drill)
+    module.MEASUREMENT.name: module.MEASUREMENT for module in (p1, p2, begin, heads, hints, drill)
 }
 
 
