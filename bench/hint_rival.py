@@ -7,6 +7,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
+from typing import Any
 from uuid import UUID
 
 from redis.asyncio import Redis
@@ -61,7 +62,7 @@ async def scan(connection: Connection) -> int | None:
 
 def popped(redis: Redis) -> Claim:
     async def claim(connection: Connection) -> int | None:
-        entries = await redis.zpopmin(_KEY, BATCH)
+        entries: Any = await redis.zpopmin(_KEY, BATCH)
         if not entries:
             return None
         return len(await connection.fetch(_BY_ID, [UUID(bytes=entry[0]) for entry in entries]))
