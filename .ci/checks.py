@@ -191,7 +191,12 @@ def redis() -> Check:
     return Check("hints on Redis", command(sys.executable, "-m", "pytest", "-q", *ON_REDIS), None, missing)
 
 
-ON_REDIS = ("packages/common/tests/hints/test_redis_hints.py", "apps/cli/tests/redis")
+ON_REDIS = (
+    "packages/common/tests/hints/test_redis_hints.py",
+    "apps/cli/tests/redis",
+    "bench/tests/test_hint_measures.py",
+    "property_tests/tests/test_redis_hints_machine.py",
+)
 
 # lint-imports, with the tree's own sources in the place of the installed ones
 IMPORT_LINTER = """
@@ -278,12 +283,12 @@ CHECKS: Sequence[Check] = (
         command(sys.executable, "-m", "pytest", "-q", *SHORT_LIMITS, "packages/common/tests/test_seeded.py"),
         written("packages/common/tests/test_seeded.py", STUBBORN_TEST),
     ),
+    redis(),  # first, since it installs what `tests` then has
     Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
     Check("faults", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "chaos", "property_tests/tests"), None),
     postgres(15),
     postgres(16),
     postgres(17),
-    redis(),
 )
 SEED_ONLY = {"tests fail", "tests warn", "tests hang", "tests hang at their end"}
 

@@ -7,6 +7,7 @@ from bench import (
     drill,
     fairness,
     heads,
+    hints,
     p0,
     p1,
     p2,
@@ -31,6 +32,6 @@ MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
         *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
-        *(create, begin, heads, completion, retention, fairness, scale, transport, peers, drill),
+        *(create, begin, heads, hints, completion, retention, fairness, scale, transport, peers, drill),
     )
 }

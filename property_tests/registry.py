@@ -17,6 +17,7 @@ from property_tests.mutants import fairness, hints, idempotency, lease, lifecycl
 from property_tests.redis_hints import RedisHintMachine
 from property_tests.timing import TimingMachine
 from property_tests.world.backends import Server
+from tocsin.cli.redis_server import program
 
 MACHINES: dict[str, tuple[type[Machine], Profile, int]] = {
     "LifecycleMachine": (LifecycleMachine, Profile(40, 60), 8),
@@ -35,7 +36,7 @@ MACHINES: dict[str, tuple[type[Machine], Profile, int]] = {
 
 NEEDS_POSTGRES = {"PostgresLifecycleMachine", "PostgresIdempotencyMachine", "HttpIdempotencyMachine"}
 
-MUTANTS: Sequence[Mutant] = (
+EVERY_MUTANT: Sequence[Mutant] = (
     *lifecycle.MUTANTS,
     *lease.MUTANTS,
     *moves.MUTANTS,
@@ -44,6 +45,12 @@ MUTANTS: Sequence[Mutant] = (
     *idempotency.MUTANTS,
     *hints.MUTANTS,
 )
+
+if program() is None:  # `.ci/run` then says NOT RUN of what needs a Redis
+    del MACHINES[RedisHintMachine.__name__]
+
+MUTANTS: Sequence[Mutant] = tuple(mutant for mutant in EVERY_MUTANT if mutant.machine.__name__ in MACHINES)
+"""Those that can be hunted on this machine."""
 
 
 @contextmanager

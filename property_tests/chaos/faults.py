@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from property_tests.chaos import strikes_database as database
 from property_tests.chaos import strikes_processes as processes
+from property_tests.chaos import strikes_redis as redis
 from property_tests.chaos.ledger import Struck
 from property_tests.chaos.scene import NotStruckError, Scene
 from property_tests.chaos.schedule import Plan, Planned
 from property_tests.chaos.strikes_processes import Strike
+from tocsin.cli.redis_server import program
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ async def strike(fault: Fault, planned: Planned, scene: Scene) -> Struck:
 
 
 def catalogue() -> dict[str, Fault]:
-    """All faults, by name."""
+    """All faults, by name; those of Redis where there is one to be had."""
     frozen, alone = processes.freeze_executor(dedicated=False), processes.freeze_executor(dedicated=True)
     faults = (
         Fault("kill-executor", processes.kill_executor, (5.0, 5.0), 10.0, recovery=5.0),
@@ -70,4 +72,10 @@ def catalogue() -> dict[str, Fault]:
         Fault("drop-answers", database.drop_answers, (10.0, 10.0), 10.0, database=True),
         Fault("read-only", database.read_only, (4.0, 15.0), database=True),
     )
-    return {fault.name: fault for fault in faults}
+    hints = (
+        Fault("kill-redis", redis.kill_redis, (3.0, 3.0), 8.0, holds_up=False),
+        Fault("freeze-redis", redis.freeze_redis, (8.0, 12.0), 8.0, holds_up=False),
+        Fault("flush-redis", redis.flush_redis, (1.0, 1.0), 8.0, holds_up=False),
+        Fault("roll-back-redis", redis.roll_back_redis, (4.0, 8.0), 8.0, holds_up=False),
+    )
+    return {fault.name: fault for fault in (*faults, *(hints if program() else ()))}

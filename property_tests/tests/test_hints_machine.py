@@ -2,17 +2,12 @@
 
 from property_tests.hints import EarlyHintMachine, HintMachine
 from property_tests.machine import Profile, play
-from property_tests.redis_hints import RedisHintMachine
 
 SEED = 20_260_312
 
 
 def test_promise_11_no_index_makes_a_difference() -> None:
     play(HintMachine, Profile(examples=40, steps=20), SEED)
-
-
-def test_promise_11_whatever_redis_does_makes_no_difference() -> None:
-    play(RedisHintMachine, Profile(examples=8, steps=20), SEED)
 
 
 def test_promise_11_an_index_makes_runs_earlier_at_most() -> None:

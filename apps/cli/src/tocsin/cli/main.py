@@ -41,6 +41,7 @@ def up(
         executors=executors or usual_executors(),
         demo=demo,
         database_url=chosen.database_url if "database_url" in chosen.model_fields_set else None,
+        own_redis=chosen.hints != "off" and chosen.redis_url is None,
     )
     run(run_up(options, chosen.egress_allow))
 

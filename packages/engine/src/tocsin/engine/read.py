@@ -1,8 +1,9 @@
 """Read: brings the heads of the owned queues into memory, and plans their successors ahead.
 
 Every two seconds a sweep asks each queue for its first rows from ten seconds ago; at take-over, and every ten seconds
-in turns, from the queue's start (rule 10). A queue whose page was full is read on from its last key when memory runs
-low. Rows already in memory are dropped by their pair.
+in turns, from the queue's start (rule 10). Where there is a hint index, every second of those from ten seconds ago may
+ask that instead. A queue whose page was full is read on from its last key when memory runs low. Rows already in memory
+are dropped by their pair.
 
 What is read and kept of a queue does not grow with its backlog: a read asks for at most `KNOWN_BEFORE` rows more
 than it wants, and takes nothing into a queue that holds `FULL`. What commits late before the last key, behind more

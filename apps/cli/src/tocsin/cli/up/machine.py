@@ -15,6 +15,7 @@ from typing import TypeVar
 from tocsin.cli.database import open_store
 from tocsin.cli.files import read_text, write_private
 from tocsin.cli.postgres import EmbeddedPostgres, PostgresError
+from tocsin.cli.redis_server import url_of
 from tocsin.cli.up import processes
 from tocsin.cli.up.child import Child, ChildError, Message
 from tocsin.cli.up.given_postgres import GivenPostgres
@@ -32,7 +33,7 @@ _LOOK_SECONDS = 0.5
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
 _SETTLED_SECONDS = 60.0
 _OWNERS_SECONDS = 60.0
-_API_GRACE, _RAY_GRACE, _ENDPOINT_GRACE = 3.0, 7.0, 1.0
+_API_GRACE, _RAY_GRACE, _ENDPOINT_GRACE, _REDIS_GRACE = 3.0, 7.0, 1.0, 2.0
 _SERVER_GRACE = 2.0
 _RAY_TRIES = 3
 
@@ -58,6 +59,7 @@ class Machine:
         self._guardian = self._child("guardian", "tocsin.cli.up.guardian")
         self.api = self._child("api", "tocsin.cli.up.api_process")
         self.ray = self._child("ray", "tocsin.cli.up.ray_keeper", self._heard_ray)
+        self.redis = self._child("redis", "tocsin.cli.up.redis_process")
         self.endpoint = self._child("endpoint", "tocsin.cli.demo.endpoint", self._heard_endpoint)
 
     def _database(self) -> EmbeddedPostgres | GivenPostgres:
@@ -104,6 +106,9 @@ class Machine:
         if self.options.demo:
             await self._start_endpoint()
             await self.endpoint.wait_ready()
+        if self.options.own_redis:
+            await self._start_redis()
+            await self.redis.wait_ready()
         await self._start_api()
         await self._start_ray()
         await self._take_up_work()
@@ -153,6 +158,8 @@ class Machine:
             self._keep_child(self.ray, self._start_ray),
             self._keep_postgres(),
         ]
+        if self.options.own_redis:
+            kept.append(self._keep_child(self.redis, self._start_redis))
         if self.options.demo:
             kept.append(self._keep_child(self.endpoint, self._start_endpoint))
         await together(*kept)
@@ -163,7 +170,7 @@ class Machine:
             self._keeping.cancel()
             await asyncio.gather(self._keeping, return_exceptions=True)
         await asyncio.gather(self.api.stop(_API_GRACE), self.ray.stop(_RAY_GRACE))
-        await self.endpoint.stop(_ENDPOINT_GRACE)
+        await asyncio.gather(self.endpoint.stop(_ENDPOINT_GRACE), self.redis.stop(_REDIS_GRACE))
         await self._in_thread(self.postgres.stop)
         self._save_ray_logs()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -193,6 +200,14 @@ class Machine:
         folder = self._folder / f"r{self.ray.starts + 1}"
         await self._start_child(self.ray, environment, str(folder), str(self.options.dashboard_port))
 
+    @property
+    def redis_folder(self) -> Path:
+        return self._folder / "redis"
+
+    async def _start_redis(self) -> None:
+        self.redis_folder.mkdir(mode=0o700, exist_ok=True)
+        await self._start_child(self.redis, dict(os.environ), str(self.redis_folder))
+
     async def _start_endpoint(self) -> None:
         kept = self.options.demo_port
         port = self.endpoint_port or int(read_text(kept) or 0)
@@ -206,8 +221,10 @@ class Machine:
         allowed = [self._egress_allow] if self._egress_allow.strip() else []
         if self.endpoint_port:
             allowed.append(f"{HOST}/32:{self.endpoint_port}")
+        redis = {"TOCSIN_REDIS_URL": url_of(self.redis_folder)} if self.options.own_redis else {}
         return {
             **os.environ,
+            **redis,
             "TOCSIN_DATABASE_URL": self.dsn,
             "TOCSIN_EGRESS_ALLOW": ",".join(allowed),
             **more,

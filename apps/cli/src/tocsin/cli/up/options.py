@@ -30,6 +30,8 @@ class UpOptions:
     demo: bool
     database_url: SecretStr | None = None
     """None: `up` runs a PostgreSQL of its own."""
+    own_redis: bool = False
+    """Hints are asked for, and no Redis was named for them."""
 
     @property
     def logs(self) -> Path:
