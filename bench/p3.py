@@ -36,7 +36,7 @@ async def run(options: Options, screen: Screen) -> Report:
 async def day(
     options: Options, screen: Screen, reach: Reach | None = None
 ) -> tuple[Lived, Environment, dict[str, Figure]]:
-    """Seven minutes of an ordinary day, with two five-minute marks; in the short form half a minute with one.
+    """Six and a half minutes of an ordinary day, with two five-minute marks; in the short form half a minute with one.
 
     And what it ran on, and what was used.
     """

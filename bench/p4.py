@@ -25,10 +25,10 @@ CRITICAL_SECONDS = 0.4
 HIGH_SECONDS = 1.0
 
 
-async def run(options: Options, screen: Screen, patience: float | None = None) -> Report:
+async def run(options: Options, screen: Screen) -> Report:
     async with town_rig(options, screen) as ready:
         window = await next_window(ready, options, timedelta())
-        lived = await live(ready, town_of(options, window, peak=True, patience=patience), window, "peak")
+        lived = await live(ready, town_of(options, window, peak=True), window, "peak")
         where, used = ready.environment, ready.usage()
     return report(options, lived, where, used)
 

@@ -5,11 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.console import Console
 
 from bench import p3, p4, p5, p6
 from bench.day import Lived, Window, window_of
-from bench.frame import Options, Screen
+from bench.frame import Options
 from bench.ledger import Judgement, SlotKey
 from bench.report import Report
 from bench.town import TownTask, make_town
@@ -209,12 +208,3 @@ def test_at_once_there_is_time_for_the_seeding(scale: float, seconds: int) -> No
     window = window_of(now, Options(scale=scale), timedelta(), at_once=True)
     assert window.first == MEETING + timedelta(seconds=10 + seconds)
     assert window.first < window.meeting == window.last
-
-
-async def test_a_small_peak_goes_through_the_product() -> None:
-    options = Options(short=True, scale=0.002, ray=False)
-    report = await p4.run(options, Screen(Console(quiet=True)), patience=0.02)
-    assert (report.lost, report.duplicates) == (0, 0)
-    assert report.figures["peak_count"] in (60, 61)
-    assert not [name for name in missed(report) if "start" not in name]
-    assert report.environment["settings"]
