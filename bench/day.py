@@ -125,10 +125,9 @@ async def next_window(ready: Rig, options: Options, after: timedelta, *, at_once
     return window_of(await _now(ready), options, after, at_once=options.short if at_once is None else at_once)
 
 
-def town_of(options: Options, window: Window, *, peak: bool, patience: float | None = None) -> Town:
-    """The town of a window. `patience`, where not given, is 1, and less in the short form."""
-    if patience is None:
-        patience = SHORT_PATIENCE if options.short else 1.0
+def town_of(options: Options, window: Window, *, peak: bool) -> Town:
+    """The town of a window, with less patience in the short form."""
+    patience = SHORT_PATIENCE if options.short else 1.0
     return make_town(options.seed, options.scale, window.first, window.meeting, peak=peak, patience=patience)
 
 
