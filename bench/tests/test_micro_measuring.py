@@ -11,7 +11,7 @@ import pytest
 from bench.completion import RunningDatabase
 from bench.create import in_one_transaction, unplanned
 from bench.fairness import chooser, picks
-from bench.heads import _DUE, DUE_EACH, START, Backlog, reads
+from bench.heads import DUE, DUE_EACH, START, Backlog, reads
 from bench.idle import IdleDatabase, beginning, seed_idle
 from bench.load import is_over, seed_tenants
 from bench.retention import Aging, longest_wait, removals
@@ -41,8 +41,8 @@ async def connection(database_url: str) -> AsyncIterator[Connection]:
 async def crowd(database_url: str, store: PostgresStore, connection: Connection) -> Backlog:
     """Three queues with a few runs due, and one with 50."""
     tenants, crowded = [IDS.new() for _ in range(3)], IDS.new()
-    await connection.execute(_DUE, tenants, DUE_EACH)
-    await connection.execute(_DUE, [crowded], 50)
+    await connection.execute(DUE, tenants, DUE_EACH)
+    await connection.execute(DUE, [crowded], 50)
     return Backlog(database_url, store, connection, tenants, crowded)
 
 
