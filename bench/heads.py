@@ -37,7 +37,7 @@ before each that lives."""
 
 CHURN_STEP = timedelta(minutes=1)
 
-_DUE = """
+DUE = """
 insert into pending (run_id, tenant_id, task_id, due_at, plan_version, priority, lane, kind)
 select uuidv7(), t, gen_random_uuid(), now() - random() * interval '1 hour', 1, 2, n % 1024, 'backfill'
   from unnest($1::uuid[]) t, generate_series(1, $2::int) n
@@ -114,8 +114,8 @@ async def backlog(
         connected(dsn) as connection,
     ):
         await prepare(dsn, store)
-        await connection.execute(_DUE, tenants, each)
-        await connection.execute(_DUE, [crowded], size)
+        await connection.execute(DUE, tenants, each)
+        await connection.execute(DUE, [crowded], size)
         await connection.execute("vacuum analyze pending")
         yield Backlog(dsn, store, connection, tenants, crowded)
 

@@ -1,18 +1,20 @@
 """What is counted while measuring is what is there: each count meets a database where something is amiss."""
 
+import asyncio
 import random
 from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
+from itertools import chain, repeat
 
 import pytest
 
 from bench.completion import RunningDatabase
 from bench.create import in_one_transaction, unplanned
 from bench.fairness import chooser, picks
-from bench.heads import _DUE, DUE_EACH, START, Backlog, reads
+from bench.heads import DUE, DUE_EACH, START, Backlog, reads
 from bench.idle import IdleDatabase, beginning, seed_idle
 from bench.load import is_over, seed_tenants
-from bench.retention import Aging, removals
+from bench.retention import Aging, longest_wait, removals
 from bench.system import Connection, connected, opened
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
@@ -39,8 +41,8 @@ async def connection(database_url: str) -> AsyncIterator[Connection]:
 async def crowd(database_url: str, store: PostgresStore, connection: Connection) -> Backlog:
     """Three queues with a few runs due, and one with 50."""
     tenants, crowded = [IDS.new() for _ in range(3)], IDS.new()
-    await connection.execute(_DUE, tenants, DUE_EACH)
-    await connection.execute(_DUE, [crowded], 50)
+    await connection.execute(DUE, tenants, DUE_EACH)
+    await connection.execute(DUE, [crowded], 50)
     return Backlog(database_url, store, connection, tenants, crowded)
 
 
@@ -141,6 +143,26 @@ async def test_rows_that_a_removal_leaves_are_seen(
 
         monkeypatch.setattr(Aging, "drop", nothing)
         assert (await removals(aging, 20, 1, 0.0)).left == 40
+
+
+async def test_a_completion_that_waits_until_a_removal_ends_is_the_longest(
+    running: RunningDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed = asyncio.Event()
+    waits = chain([0.01, 0.02, 0.5], repeat(0.03))
+
+    async def complete(self: RunningDatabase, ending: str, count: int) -> float:
+        await asyncio.sleep(0)
+        seconds = next(waits)
+        if seconds == 0.5:
+            removed.set()
+        return seconds
+
+    async def removal() -> None:
+        await removed.wait()
+
+    monkeypatch.setattr(RunningDatabase, "complete", complete)
+    assert await longest_wait(running, removal()) == 0.5
 
 
 async def test_a_task_without_its_next_row_is_seen(store: PostgresStore, connection: Connection) -> None:
