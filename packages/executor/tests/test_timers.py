@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pool_bench import turns
 from tocsin.common.clock import ManualClock, SystemClock
-from tocsin.executor.timers import Timers
+from tocsin.executor.timers import AT_ONCE, Timers
 
 NOW = datetime(2026, 3, 10, 12, 0, 0, tzinfo=UTC)
 
@@ -81,6 +81,39 @@ async def test_items_of_one_instant_keep_the_order_in_which_they_came() -> None:
     clock.advance(1)
     timers.fire()
     assert handed == [3, 1, 2]
+
+
+async def steps_before_the_first_is_seen(timers: type[Timers[int]]) -> int:
+    """How many of a thousand items of one instant are handed over before what the first has begun goes on."""
+    clock = ManualClock(NOW)
+    handed: list[int] = []
+    seen: list[int] = []
+
+    def due(item: int) -> None:
+        handed.append(item)
+        if item == 0:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(loop.call_soon, lambda: seen.append(len(handed)))
+
+    heap = timers(clock, due)
+    for item in range(1000):
+        heap.add(clock.monotonic(), item)
+    await turns(60)
+    assert handed == list(range(1000))
+    return seen[0]
+
+
+class HandsOverAll(Timers[int]):
+    """Broken: hands over all that is due in one step."""
+
+    def fire(self) -> None:
+        while self._heap:
+            super().fire()
+
+
+async def test_a_peak_is_handed_over_in_parts_so_that_its_first_calls_go_on_meanwhile() -> None:
+    assert await steps_before_the_first_is_seen(Timers) <= 3 * AT_ONCE
+    assert await steps_before_the_first_is_seen(HandsOverAll) == 1000
 
 
 async def test_an_item_that_is_added_while_others_are_handed_over() -> None:

@@ -9,6 +9,10 @@ from tocsin.common.clock import Clock
 
 T = TypeVar("T")
 
+AT_ONCE = 64
+"""Items handed over in one step of the event loop. Thousands are due at one instant: were they all handed over at once,
+the first of them, the most urgent, would wait for the first step of the last before its connection is looked at."""
+
 
 class Timers(Generic[T]):
     """Calls `due` with each item once its monotonic instant has come, in order of the instants, never early."""
@@ -41,10 +45,12 @@ class Timers(Generic[T]):
         return items
 
     def fire(self) -> None:
-        """Hands over what is due now; the event loop calls it."""
+        """Hands over what is due now, so much at once; the event loop calls it."""
         self._timer = None
         now = self._clock.monotonic()
-        while self._heap and self._heap[0][0] <= now:
+        for _ in range(AT_ONCE):
+            if not self._heap or self._heap[0][0] > now:
+                break
             self._due(heapq.heappop(self._heap)[2])
         if self._heap:
             self._arm()
