@@ -12,7 +12,7 @@ from bench.delays import delay_charts
 from bench.drive import Rig, judgement_figures, rig
 from bench.frame import Options, Screen
 from bench.ledger import Judgement, SlotKey, judge, percentile
-from bench.load import Planned, recorded_by_name, seed_tasks
+from bench.load import Planned, is_over, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
 from bench.network import Reach
 from bench.report import Figure, Target, exactly
@@ -125,10 +125,9 @@ async def next_window(ready: Rig, options: Options, after: timedelta, *, at_once
     return window_of(await _now(ready), options, after, at_once=options.short if at_once is None else at_once)
 
 
-def town_of(options: Options, window: Window, *, peak: bool, patience: float | None = None) -> Town:
-    """The town of a window. `patience`, where not given, is 1, and less in the short form."""
-    if patience is None:
-        patience = SHORT_PATIENCE if options.short else 1.0
+def town_of(options: Options, window: Window, *, peak: bool) -> Town:
+    """The town of a window, with less patience in the short form."""
+    patience = SHORT_PATIENCE if options.short else 1.0
     return make_town(options.seed, options.scale, window.first, window.meeting, peak=peak, patience=patience)
 
 
@@ -193,9 +192,12 @@ class _SometimesOver:
 
 
 async def end_town(ready: Rig) -> None:
-    """Lets nothing be due any more."""
-    while await ready.connection.execute("delete from pending") != "DELETE 0":
-        await asyncio.sleep(0.5)  # a begin under way may have planted what follows
+    """Lets nothing be due any more, and waits for what is under way: it may come back into pending."""
+    while True:
+        await ready.connection.execute("delete from pending")
+        if await is_over(ready.connection):
+            break
+        await asyncio.sleep(0.5)
     await ready.endpoint.take()
 
 

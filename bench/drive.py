@@ -40,6 +40,9 @@ from tocsin.common.ids import Ids
 LEAD_SECONDS = 3
 """From the seeding of tasks to their first slot: longer than a sweep's turn of two seconds."""
 
+_SEEDED_A_SECOND = 4000
+"""Tasks for each of which the lead is a second longer: they are to lie there when their first second comes."""
+
 BEHIND_SECONDS = 0.2
 
 _SHOWN = 10
@@ -130,9 +133,9 @@ class Rig:
         return await asyncio.to_thread((await self.play(load, settle)).outcome)
 
     async def seeded(self, rate: int, seconds: int, path: str = "", lead: int = LEAD_SECONDS) -> Load:
-        """Puts the tasks in, whose first slot is `lead` to `lead` + 1 seconds from now."""
+        """Puts the tasks in, whose first slot is `lead` to `lead` + 1 seconds from now, and later for many tasks."""
         self.loads += 1
-        first = await self.instant(lead)
+        first = await self.instant(lead + rate // _SEEDED_A_SECOND)
         url = self.endpoint.url + path
         load = make_load(f"load {self.loads}", self.ids, self.tenants, rate, first, seconds, url)
         await seed(self.connection, self.ids, load)

@@ -5,7 +5,7 @@ many, and how far chance may lead away from it.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -63,8 +63,8 @@ async def run(options: Options, screen: Screen) -> Report:
         judgements = {
             timeout: await drive(ready, options, timeout, patience) for timeout in (FITTING_SECONDS, SHORT_SECONDS)
         }
-        where = ready.environment
-    return report(options, judgements[FITTING_SECONDS], judgements[SHORT_SECONDS], where)
+        where, used = ready.environment, ready.usage()
+    return report(options, judgements[FITTING_SECONDS], judgements[SHORT_SECONDS], where, used)
 
 
 async def drive(ready: Rig, options: Options, timeout: float, patience: float) -> Judgement:
@@ -102,7 +102,9 @@ async def drive(ready: Rig, options: Options, timeout: float, patience: float) -
     return judge(load.expected(), arrivals, history, ends)
 
 
-def report(options: Options, fitting: Judgement, short: Judgement, where: Environment) -> Report:
+def report(
+    options: Options, fitting: Judgement, short: Judgement, where: Environment, used: Mapping[str, Figure]
+) -> Report:
     """The verdict: with the fitting timeout all succeed; with the other, the dead and the abandoned are as many as
     arithmetic has it, within three standard deviations."""
     late = (SLOWEST_SECONDS - SHORT_SECONDS) / (SLOWEST_SECONDS - FASTEST_SECONDS)
@@ -120,6 +122,7 @@ def report(options: Options, fitting: Judgement, short: Judgement, where: Enviro
         "abandoned_by_arithmetic": round(wanted.abandoned, 1),
         "abandoned_sigma": round(wanted.abandoned_sigma, 1),
         "abandoned": abandoned,
+        **used,
     }
     return Report(
         test="p5",

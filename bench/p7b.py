@@ -14,7 +14,6 @@ SHORT_BURST = 6000
 SHARE = 0.3
 """Of the burst's runs that have been called when the executor is killed."""
 
-LEAD_SECONDS = 10
 _LOOK_SECONDS = 0.01
 _MOST_SECONDS = 30.0
 
@@ -24,7 +23,7 @@ async def run(options: Options, screen: Screen) -> Report:
     burst = options.amount(SHORT_BURST if options.short else BURST, 20)
     async with rig(options, screen, killing.TENANTS) as ready:
         await ready.drive(max(1, burst // 20), 2, killing.PATH)  # connections and statements are made once
-        load = await ready.seeded(burst, 1, killing.PATH, LEAD_SECONDS)
+        load = await ready.seeded(burst, 1, killing.PATH)
         struck: list[killing.Killed] = []
 
         async def strike(load: Load) -> None:

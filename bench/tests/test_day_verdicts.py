@@ -5,11 +5,10 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from rich.console import Console
 
 from bench import p3, p4, p5, p6
 from bench.day import Lived, Window, window_of
-from bench.frame import Options, Screen
+from bench.frame import Options
 from bench.ledger import Judgement, SlotKey
 from bench.report import Report
 from bench.town import TownTask, make_town
@@ -58,11 +57,11 @@ def missed(report: Report) -> list[str]:
 
 
 def p3_report(day: Lived) -> Report:
-    return p3.report("p3", Options(), day, {})
+    return p3.report("p3", Options(), day, {}, {})
 
 
 def p4_report(day: Lived) -> Report:
-    return p4.report(Options(), day, {})
+    return p4.report(Options(), day, {}, {})
 
 
 def at_meeting(priority: Priority | None, seconds: float) -> Delay:
@@ -143,7 +142,7 @@ def test_the_worst_of_the_five_minute_marks_counts() -> None:
 
 def p6_report(others: float, own: float = 5.0) -> Report:
     noisy = lived(peak=False, delay=lambda task, slot: own if task.tenant == p6.NOISY else others)
-    return p6.report(Options(), [lived(peak=False, delay=lambda task, slot: 0.5)], [noisy], {})
+    return p6.report(Options(), [lived(peak=False, delay=lambda task, slot: 0.5)], [noisy], {}, {})
 
 
 def test_neighbours_of_a_noisy_tenant_may_be_a_little_later() -> None:
@@ -154,10 +153,10 @@ def test_neighbours_of_a_noisy_tenant_may_be_a_little_later() -> None:
     quick = lived(peak=False)
     later = lived(peak=False, delay=lambda task, slot: DUE + 0.019)
     too_late = lived(peak=False, delay=lambda task, slot: DUE + 0.021)
-    assert p6.report(Options(), [quick], [later], {}).met
-    assert not p6.report(Options(), [quick], [too_late], {}).met
-    assert not p6.report(Options(), [quick], [with_fault(quick, lost=1)], {}).met
-    assert not p6.report(Options(), [with_fault(quick, duplicates=1)], [quick], {}).met
+    assert p6.report(Options(), [quick], [later], {}, {}).met
+    assert not p6.report(Options(), [quick], [too_late], {}, {}).met
+    assert not p6.report(Options(), [quick], [with_fault(quick, lost=1)], {}, {}).met
+    assert not p6.report(Options(), [with_fault(quick, duplicates=1)], [quick], {}, {}).met
 
 
 def test_the_arithmetic_of_slow_endpoints() -> None:
@@ -179,19 +178,19 @@ ALL = slow(0, 0)
 
 @pytest.mark.parametrize(("dead", "abandoned"), [(600, 4_200), (668, 4_200), (532, 4_200), (600, 4_418), (600, 3_982)])
 def test_what_chance_allows_is_met(dead: int, abandoned: int) -> None:
-    assert p5.report(Options(), ALL, slow(dead, abandoned), {}).met
+    assert p5.report(Options(), ALL, slow(dead, abandoned), {}, {}).met
 
 
 @pytest.mark.parametrize(("dead", "abandoned"), [(669, 4_200), (531, 4_200), (600, 4_419), (600, 3_981), (0, 0)])
 def test_what_chance_does_not_allow_is_missed(dead: int, abandoned: int) -> None:
-    assert missed(p5.report(Options(), ALL, slow(dead, abandoned), {}))
+    assert missed(p5.report(Options(), ALL, slow(dead, abandoned), {}, {}))
 
 
 def test_with_a_fitting_timeout_all_must_succeed() -> None:
     right = slow(600, 4_200)
-    assert missed(p5.report(Options(), slow(1, 3), right, {})) == ["30 s timeout: not succeeded"]
-    assert len(missed(p5.report(Options(), replace(ALL, lost=1), right, {}))) == 1
-    assert len(missed(p5.report(Options(), ALL, replace(right, failed=1), {}))) == 1
+    assert missed(p5.report(Options(), slow(1, 3), right, {}, {})) == ["30 s timeout: not succeeded"]
+    assert len(missed(p5.report(Options(), replace(ALL, lost=1), right, {}, {}))) == 1
+    assert len(missed(p5.report(Options(), ALL, replace(right, failed=1), {}, {}))) == 1
 
 
 def test_the_window_begins_with_the_minute_before_a_full_one() -> None:
@@ -209,12 +208,3 @@ def test_at_once_there_is_time_for_the_seeding(scale: float, seconds: int) -> No
     window = window_of(now, Options(scale=scale), timedelta(), at_once=True)
     assert window.first == MEETING + timedelta(seconds=10 + seconds)
     assert window.first < window.meeting == window.last
-
-
-async def test_a_small_peak_goes_through_the_product() -> None:
-    options = Options(short=True, scale=0.002, ray=False)
-    report = await p4.run(options, Screen(Console(quiet=True)), patience=0.02)
-    assert (report.lost, report.duplicates) == (0, 0)
-    assert report.figures["peak_count"] in (60, 61)
-    assert not [name for name in missed(report) if "start" not in name]
-    assert report.environment["settings"]
