@@ -11,7 +11,7 @@ from typing import TypeAlias
 import psutil
 
 from bench.report import Figure
-from bench.system import Connection, Processor, connected
+from bench.system import Connection, Processor, connected, families
 
 EVERY_SECONDS = 2.0
 
@@ -50,9 +50,10 @@ class Collector:
         self._processor = Processor(groups)
         self._last: tuple[float, float, float] | None = None
         self.rows: list[Row] = []
-        """Each: `at` in Unix seconds; since the row before, per second: `commits`, `wal_bytes`, `<role>_cores`; at that
-        moment: `lock_waits`, `dead_tuples` of the run tables, `oldest_xmin_seconds`, `<role>_rss_mib` (pages that
-        processes share counted for each); since the start: `<role>_throttled_seconds`, where there are quotas."""
+        """Each: `at` in Unix seconds; since the row before, per second: `commits`, `wal_bytes`, `<role>_cores` (0 where
+        a process ended and took its sum with it); at that moment: `lock_waits`, `dead_tuples` of the run tables,
+        `oldest_xmin_seconds`, `<role>_rss_mib` (pages that processes share counted for each); since the start:
+        `<role>_throttled_seconds`, where there are quotas."""
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -77,7 +78,7 @@ class Collector:
                 "lock_waits": found["lock_waits"],
                 "dead_tuples": found["dead_tuples"],
                 "oldest_xmin_seconds": round(found["oldest_xmin_seconds"], 2),
-                **{f"{role}_cores": round(seconds / elapsed, 3) for role, seconds in used.items()},
+                **{f"{role}_cores": round(max(0.0, seconds) / elapsed, 3) for role, seconds in used.items()},
                 **{f"{role}_rss_mib": round(mib, 1) for role, mib in resident_mib(self._groups).items()},
                 **{f"{role}_throttled_seconds": round(waited, 2) for role, waited in self._throttled().items()},
             }
@@ -86,21 +87,15 @@ class Collector:
 
 def resident_mib(groups: Mapping[str, Sequence[int]]) -> dict[str, float]:
     """Resident memory by group of processes and their children; each counts in the first group that has it."""
-    seen: set[int] = set()
-    return {role: sum(_resident(pid, seen) for pid in pids) / 1024**2 for role, pids in groups.items()}
+    return {role: sum(map(_resident, family)) / 1024**2 for role, family in families(groups).items()}
 
 
-def _resident(pid: int, seen: set[int]) -> int:
-    size = 0
+def _resident(process: psutil.Process) -> int:
+    """Bytes; 0 where it has ended."""
     try:
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            if one.pid not in seen:
-                seen.add(one.pid)
-                size += one.memory_info().rss
-    except psutil.NoSuchProcess:
-        return size
-    return size
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
 
 
 def peaks(rows: Sequence[Row]) -> dict[str, Figure]:

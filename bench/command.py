@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p10, transport
+from bench import begin, drill, heads, p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, p10, transport
 from bench.collector import SERIES
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
@@ -16,7 +16,7 @@ from bench.quotas import beside
 
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
-    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p10, begin, heads, drill, transport)
+    for module in (p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, p10, begin, heads, drill, transport)
 }
 
 
@@ -52,8 +52,12 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(measurement: Measurement, options: Options, console: Console) -> bool:
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
-    report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
-    if options.quotas:
+    try:
+        report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+    except Exception:  # of `all`, the others are still wanted
+        Console(stderr=True).print_exception()
+        return False
+    if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)
     if options.report is not None:

@@ -11,7 +11,7 @@ from itertools import repeat
 from bench.drive import Rig, judgement_figures, rig
 from bench.frame import Options, Screen
 from bench.ledger import Judgement, judge, percentile
-from bench.load import Planned, recorded_by_name, seed_tasks
+from bench.load import Planned, is_over, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
 from bench.network import Reach
 from bench.report import Figure, Target, exactly
@@ -100,7 +100,7 @@ async def town_rig(options: Options, screen: Screen, *, reach: Reach | None = No
 
 async def _call_each_tenant(ready: Rig) -> None:
     """Names and connections are as in a town that has been there for long."""
-    at = (await _now(ready)).replace(microsecond=0) + 3 * _SECOND
+    at = await ready.instant(2)
     plan = PlanSpec(schedule=AtSchedule(at=at))
     calls = (CallSpec(url=f"{_url(ready, number)}tail/") for number in range(len(ready.tenants)))
     tasks = [Planned(ready.ids.new(), *tenant, at) for tenant in zip(ready.tenants, repeat(plan), calls, strict=False)]
@@ -123,10 +123,9 @@ async def next_window(ready: Rig, options: Options, after: timedelta, *, at_once
     return window_of(await _now(ready), options, after, at_once=options.short if at_once is None else at_once)
 
 
-def town_of(options: Options, window: Window, *, peak: bool, patience: float | None = None) -> Town:
-    """The town of a window. `patience`, where not given, is 1, and less in the short form."""
-    if patience is None:
-        patience = SHORT_PATIENCE if options.short else 1.0
+def town_of(options: Options, window: Window, *, peak: bool) -> Town:
+    """The town of a window, with less patience in the short form."""
+    patience = SHORT_PATIENCE if options.short else 1.0
     return make_town(options.seed, options.scale, window.first, window.meeting, peak=peak, patience=patience)
 
 
@@ -191,9 +190,12 @@ class _SometimesOver:
 
 
 async def end_town(ready: Rig) -> None:
-    """Lets nothing be due any more."""
-    while await ready.connection.execute("delete from pending") != "DELETE 0":
-        await asyncio.sleep(0.5)  # a begin under way may have planted what follows
+    """Lets nothing be due any more, and waits for what is under way: it may come back into pending."""
+    while True:
+        await ready.connection.execute("delete from pending")
+        if await is_over(ready.connection):
+            break
+        await asyncio.sleep(0.5)
     await ready.endpoint.take()
 
 

@@ -41,6 +41,9 @@ from tocsin.common.ids import Ids
 LEAD_SECONDS = 3
 """From the seeding of tasks to their first slot: longer than a sweep's turn of two seconds."""
 
+_SEEDED_A_SECOND = 4000
+"""Tasks for each of which the lead is a second longer: they are to lie there when their first second comes."""
+
 BEHIND_SECONDS = 0.2
 
 _SHOWN = 10
@@ -107,7 +110,7 @@ async def _nothing(load: Load) -> None:
 @dataclass(slots=True)
 class Rig:
     """The running product with an endpoint beside it, ready for loads. `dsn` and `connection` lead to the database
-    itself, whatever lies between it and the executors."""
+    itself, whatever lies between it and the executors; `pids` are the processes by part."""
 
     options: Options
     dsn: str
@@ -118,6 +121,7 @@ class Rig:
     screen: Screen
     processor: Processor
     collector: Collector
+    pids: Mapping[str, Sequence[int]]
     environment: Environment
     loads: int = 0
 
@@ -126,19 +130,27 @@ class Rig:
 
         `path` tells the endpoint how to behave. Costs are counted from `settle` seconds after the first slot on.
         """
-        played = await self.play(rate, seconds, path, settle)
-        return await asyncio.to_thread(played.outcome)
-
-    async def play(
-        self, rate: int, seconds: int, path: str = "", settle: int = 0, meanwhile: Meanwhile = _nothing
-    ) -> Played:
-        """The same, without the judgement."""
         load = await self.seeded(rate, seconds, path)
-        text = f"{rate:,} runs/s for {seconds} s"
+        return await asyncio.to_thread((await self.play(load, settle)).outcome)
+
+    async def seeded(self, rate: int, seconds: int, path: str = "", lead: int = LEAD_SECONDS) -> Load:
+        """Puts the tasks in, whose first slot is `lead` to `lead` + 1 seconds from now, and later for many tasks."""
+        self.loads += 1
+        first = await self.instant(lead + rate // _SEEDED_A_SECOND)
+        url = self.endpoint.url + path
+        load = make_load(f"load {self.loads}", self.ids, self.tenants, rate, first, seconds, url)
+        await seed(self.connection, self.ids, load)
+        return load
+
+    async def play(self, load: Load, settle: int = 0, meanwhile: Meanwhile = _nothing) -> Played:
+        """Waits until all of it has ended, and reads both ledgers."""
+        text = f"{load.rate:,} runs/s for {load.seconds} s"
         await self.screen.wait(f"{text}: seeded", await self.until(load.first + timedelta(seconds=settle)))
         self.processor.since()
         before = await self._database_counts()
-        await asyncio.gather(self.screen.wait(text, await self.until(load.end)), meanwhile(load))
+        # Not at once with what asks the database: they share a connection.
+        left = await self.until(load.end)
+        await asyncio.gather(self.screen.wait(text, left), meanwhile(load))
         after, processor = await self._database_counts(), self.processor.since()
         await self.screen.wait(f"{text}: the last to end", DRAIN_SECONDS, lambda: is_over(self.connection))
         return Played(
@@ -152,15 +164,10 @@ class Rig:
             elapsed=after[2] - before[2],
         )
 
-    async def seeded(self, rate: int, seconds: int, path: str = "", lead: int = LEAD_SECONDS) -> Load:
-        """Puts the tasks in, whose first slot is `lead` to `lead` + 1 seconds from now."""
-        self.loads += 1
+    async def instant(self, lead: int) -> datetime:
+        """The whole second that is `lead` to `lead` + 1 seconds from now, by the database's clock."""
         now: datetime = await self.connection.fetchval("select clock_timestamp()")
-        first = now.replace(microsecond=0) + timedelta(seconds=lead + 1)
-        url = self.endpoint.url + path
-        load = make_load(f"load {self.loads}", self.ids, self.tenants, rate, first, seconds, url)
-        await seed(self.connection, self.ids, load)
-        return load
+        return now.replace(microsecond=0) + timedelta(seconds=lead + 1)
 
     async def until(self, instant: datetime) -> float:
         """Seconds until then, by the database's clock."""
@@ -179,7 +186,7 @@ class Rig:
         async def record(load: Load) -> None:
             said.update(await recorded_processes(pids, folder, test))
 
-        await self.play(rate, PROFILED_SECONDS + 4, path, settle=2, meanwhile=record)
+        await self.play(await self.seeded(rate, PROFILED_SECONDS + 4, path), 2, record)
         return said
 
     def usage(self) -> dict[str, Figure]:
@@ -239,7 +246,7 @@ async def rig(
             groups = {
                 "executors": pids,
                 "database": [postgres.pid],
-                "endpoint": [endpoint.pid],
+                "endpoint": endpoint.pids,
                 "proxy": reached.pids,
                 "ray": executors.overhead(),
             }
@@ -248,15 +255,18 @@ async def rig(
             async with collecting(postgres.dsn, groups, limits.throttled) as collector:
                 yield Rig(
                     *(options, postgres.dsn, connection, endpoint, made, ids, screen),
-                    *(Processor(groups), collector, where),
+                    *(Processor(groups), collector, groups, where),
                 )
             if (series := options.beside(SERIES)) is not None:
                 await asyncio.to_thread(write_series, series, part, collector.rows)
-            said = complaints(executors)
-            for line in said[:_SHOWN]:
-                screen.say(line)
-            if said[_SHOWN:]:
-                screen.say(f"... and {len(said) - _SHOWN:,} more lines of warnings")
+            _tell(screen, complaints(executors))
+
+
+def _tell(screen: Screen, said: Sequence[str]) -> None:
+    for line in said[:_SHOWN]:
+        screen.say(line)
+    if said[_SHOWN:]:
+        screen.say(f"... and {len(said) - _SHOWN:,} more lines of warnings")
 
 
 def judgement_figures(judgement: Judgement) -> dict[str, Figure]:

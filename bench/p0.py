@@ -67,13 +67,14 @@ async def ask(port: int, path: str, seconds: float) -> float:
     """Answers a second that the endpoint gives, once it has been asked for half a second."""
     loop = asyncio.get_running_loop()
     request = _REQUEST % path.encode()
-    clients = [
-        (await loop.create_connection(lambda: _Client(request), "127.0.0.1", port))[1] for _ in range(_CONNECTIONS)
-    ]
+    pairs = [await loop.create_connection(lambda: _Client(request), "127.0.0.1", port) for _ in range(_CONNECTIONS)]
     await asyncio.sleep(0.5)
-    before, began = sum(client.answers for client in clients), loop.time()
+    before, began = sum(client.answers for _, client in pairs), loop.time()
     await asyncio.sleep(seconds)
-    return (sum(client.answers for client in clients) - before) / (loop.time() - began)
+    rate = (sum(client.answers for _, client in pairs) - before) / (loop.time() - began)
+    for transport, _ in pairs:
+        transport.abort()
+    return rate
 
 
 async def ceiling(endpoint: Endpoint, path: str, seconds: float) -> float:

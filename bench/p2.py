@@ -82,7 +82,7 @@ async def _climb(ready: Rig, network: Network) -> list[Outcome]:
     steps = options.steps or (SHORT_STEPS[network] if options.short else STEPS)
     seconds = options.step_seconds or (SHORT_STEP_SECONDS if options.short else STEP_SECONDS)
     outcomes: list[Outcome] = []
-    await ready.drive(options.amount(steps[0] // 4), 3, PATH)  # connections and statements are made once
+    await ready.drive(options.amount(steps[0] // 4), min(3, seconds), PATH)  # connections and statements are made once
     for step in steps:
         outcome = await ready.drive(options.amount(step), seconds, PATH)
         outcomes.append(outcome)
@@ -145,8 +145,8 @@ def report(
         lost=lost,
         duplicates=duplicates,
         not_meaning="what distant or TLS endpoints allow: the endpoint answers after 150 ms on loopback, and shares "
-        "the machine with the database and the executors. Tasks were seeded by SQL: creating them costs nothing here. The "
-        "other zone is a proxy that needs a part of the same cores.",
+        "the machine with the database and the executors. Tasks were seeded by SQL: creating them costs nothing here. "
+        "The other zone is a proxy that needs a part of the same cores.",
     )
 
 

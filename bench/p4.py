@@ -1,5 +1,6 @@
 """P4: the peak at 09:00. All crons of the town are due in one second: 30,000 and the one-off tasks of that second."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 
 from bench.day import (
@@ -16,7 +17,7 @@ from bench.day import (
 )
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import percentile
-from bench.report import Environment, Report, at_most
+from bench.report import Environment, Figure, Report, at_most
 from tocsin.common.models import Priority
 
 STARTED_SECONDS = 4.0
@@ -24,15 +25,15 @@ CRITICAL_SECONDS = 0.4
 HIGH_SECONDS = 1.0
 
 
-async def run(options: Options, screen: Screen, patience: float | None = None) -> Report:
+async def run(options: Options, screen: Screen) -> Report:
     async with town_rig(options, screen) as ready:
         window = await next_window(ready, options, timedelta())
-        lived = await live(ready, town_of(options, window, peak=True, patience=patience), window, "peak")
-        where = ready.environment
-    return report(options, lived, where)
+        lived = await live(ready, town_of(options, window, peak=True), window, "peak")
+        where, used = ready.environment, ready.usage()
+    return report(options, lived, where, used)
 
 
-def report(options: Options, lived: Lived, where: Environment) -> Report:
+def report(options: Options, lived: Lived, where: Environment, used: Mapping[str, Figure]) -> Report:
     """The verdict on the peak's start delays, and on how every run of the window ended."""
     peak = lived.delays(lived.is_meeting)
     critical = lived.delays(lived.is_meeting, (Priority.CRITICAL,))
@@ -51,6 +52,7 @@ def report(options: Options, lived: Lived, where: Environment) -> Report:
             **delay_figures_of("peak", peak),
             **by_priority(lived, "peak", lived.is_meeting),
             **town_figures(lived),
+            **used,
         },
         lost=judgement.lost,
         duplicates=judgement.duplicates,

@@ -5,9 +5,8 @@ many, and how far chance may lead away from it.
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from uuid import UUID
 
 from bench.drive import Rig, judgement_figures, rig
@@ -32,7 +31,7 @@ SIGMAS = 3.0
 SHORTENED = 0.25
 """Of the short form: endpoints, timeouts, back-off and the span take a quarter of their time."""
 
-_LEAD = timedelta(seconds=4)
+_LEAD_SECONDS = 3
 _SLACK = 0.1
 """Of the timeout, within which it and an answer may have come in either order."""
 
@@ -64,8 +63,8 @@ async def run(options: Options, screen: Screen) -> Report:
         judgements = {
             timeout: await drive(ready, options, timeout, patience) for timeout in (FITTING_SECONDS, SHORT_SECONDS)
         }
-        where = ready.environment
-    return report(options, judgements[FITTING_SECONDS], judgements[SHORT_SECONDS], where)
+        where, used = ready.environment, ready.usage()
+    return report(options, judgements[FITTING_SECONDS], judgements[SHORT_SECONDS], where, used)
 
 
 async def drive(ready: Rig, options: Options, timeout: float, patience: float) -> Judgement:
@@ -73,13 +72,12 @@ async def drive(ready: Rig, options: Options, timeout: float, patience: float) -
     span = max(1, round(SPAN_SECONDS * patience))
     rate = options.amount(round(RUNS / span), 2)
     manner = f"{round(FASTEST_SECONDS * patience * 1000)}-{round(SLOWEST_SECONDS * patience * 1000)}ms"
-    now = await ready.connection.fetchval("select clock_timestamp()")
     load = make_load(
         f"timeout {timeout:g}",
         ready.ids,
         ready.tenants,
         rate,
-        now.replace(microsecond=0) + _LEAD,
+        await ready.instant(_LEAD_SECONDS),
         span,
         f"{ready.endpoint.url}{manner}/",
         timeout * patience,
@@ -104,7 +102,9 @@ async def drive(ready: Rig, options: Options, timeout: float, patience: float) -
     return judge(load.expected(), arrivals, history, ends)
 
 
-def report(options: Options, fitting: Judgement, short: Judgement, where: Environment) -> Report:
+def report(
+    options: Options, fitting: Judgement, short: Judgement, where: Environment, used: Mapping[str, Figure]
+) -> Report:
     """The verdict: with the fitting timeout all succeed; with the other, the dead and the abandoned are as many as
     arithmetic has it, within three standard deviations."""
     late = (SLOWEST_SECONDS - SHORT_SECONDS) / (SLOWEST_SECONDS - FASTEST_SECONDS)
@@ -122,6 +122,7 @@ def report(options: Options, fitting: Judgement, short: Judgement, where: Enviro
         "abandoned_by_arithmetic": round(wanted.abandoned, 1),
         "abandoned_sigma": round(wanted.abandoned_sigma, 1),
         "abandoned": abandoned,
+        **used,
     }
     return Report(
         test="p5",

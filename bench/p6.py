@@ -1,12 +1,12 @@
 """P6: a noisy neighbour. One of the ten largest tenants hangs to its timeout; how late do the others become?"""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from bench.day import SHORTER, Lived, delay_figures_of, end_town, live, next_window, town_of, town_rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import percentile
-from bench.report import Environment, Report, at_most, exactly
+from bench.report import Environment, Figure, Report, at_most, exactly
 
 NOISY = 0
 """The number of the tenant that hangs: one of the largest."""
@@ -30,8 +30,8 @@ async def run(options: Options, screen: Screen) -> Report:
                     town = town.with_manner(NOISY, "hang")
                 lived.append(await live(ready, town, window, f"{name} {number}"))
                 await end_town(ready)
-        where = ready.environment
-    return report(options, quiet, noisy, where)
+        where, used = ready.environment, ready.usage()
+    return report(options, quiet, noisy, where, used)
 
 
 def others(days: Sequence[Lived]) -> list[float]:
@@ -40,7 +40,13 @@ def others(days: Sequence[Lived]) -> list[float]:
     return sorted(delay for day in delays for delay in day)
 
 
-def report(options: Options, quiet: Sequence[Lived], noisy: Sequence[Lived], where: Environment) -> Report:
+def report(
+    options: Options,
+    quiet: Sequence[Lived],
+    noisy: Sequence[Lived],
+    where: Environment,
+    used: Mapping[str, Figure],
+) -> Report:
     """The verdict on the others' p99 with the noisy tenant beside them, against the same load without."""
     before, after = others(quiet), others(noisy)
     p99, with_noise = percentile(before, 0.99), percentile(after, 0.99)
@@ -71,6 +77,7 @@ def report(options: Options, quiet: Sequence[Lived], noisy: Sequence[Lived], whe
             **delay_figures_of("others_with_it", after),
             **delay_figures_of("the_one_that_hangs", sorted(hanging)),
             "runs": sum(judgement.expected for judgement in judgements),
+            **used,
         },
         lost=lost,
         duplicates=duplicates,

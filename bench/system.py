@@ -1,11 +1,13 @@
 """The product, started as it is: PostgreSQL with production settings, migrated, and executor processes."""
 
 import asyncio
+import contextlib
 import os
 import shutil
 import signal
 import sys
 import tempfile
+from collections import defaultdict
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -201,20 +203,33 @@ class Processor:
         return {name: now[name] - last[name] for name in now}
 
     def _read(self) -> dict[str, float]:
-        seen: set[int] = set()
-        return {name: sum(_seconds(pid, seen) for pid in pids) for name, pids in self._groups.items()}
+        return {name: sum(map(_seconds, family)) for name, family in families(self._groups).items()}
 
 
-def _seconds(pid: int, seen: set[int]) -> float:
-    """Of a process and its living children that are not in `seen`, which takes them up."""
-    seconds = 0.0
+def families(groups: Mapping[str, Sequence[int]]) -> dict[str, list[psutil.Process]]:
+    """The processes of each group and their living descendants, each in the first group that has it; in one pass over
+    the machine's processes, for it is made while others are measured."""
+    known: dict[int, psutil.Process] = {}
+    children: defaultdict[int, list[int]] = defaultdict(list)
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            known[process.pid] = process
+            children[process.ppid()].append(process.pid)
+    found: dict[str, list[psutil.Process]] = {}
+    for name, pids in groups.items():
+        left, family = list(pids), found.setdefault(name, [])
+        while left:
+            pid = left.pop()
+            if (one := known.pop(pid, None)) is not None:
+                family.append(one)
+                left += children[pid]
+    return found
+
+
+def _seconds(process: psutil.Process) -> float:
+    """Of a process, and of its children that have ended; 0 where it has ended itself."""
     try:
-        process = psutil.Process(pid)
-        for one in (process, *process.children(recursive=True)):
-            if one.pid not in seen:
-                seen.add(one.pid)
-                times = one.cpu_times()
-                seconds += times.user + times.system + times.children_user + times.children_system
-    except psutil.NoSuchProcess:
-        return seconds
-    return seconds
+        times = process.cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)

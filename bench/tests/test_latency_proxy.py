@@ -51,7 +51,7 @@ def test_what_is_in_flight_at_once_does_not_add_up() -> None:
     assert way.take(0.5) == b"".join(CHUNKS)
 
 
-def test_a_round_trip_is_shared_by_both_ways() -> None:
+def test_a_round_trip_takes_what_was_asked_for() -> None:
     rng = random.Random(1)
     assert delay(AZ, rng, answer=True) + delay(AZ, rng, answer=False) == pytest.approx(0.001)
 
@@ -59,19 +59,19 @@ def test_a_round_trip_is_shared_by_both_ways() -> None:
 @pytest.mark.parametrize("answer", [True, False])
 def test_jitter_and_tail_are_of_the_answers_and_losses_of_both_ways(answer: bool) -> None:
     rng = random.Random(1)
-    calm = Latency(round_trip_ms=200)
+    calm, still = Latency(round_trip_ms=100), 0.1 if answer else 0.0
     drawn = [delay(replace(calm, jitter_ms=10), rng, answer=answer) for _ in range(2000)]
-    assert statistics.fmean(drawn) == pytest.approx(0.1, abs=0.001)
+    assert statistics.fmean(drawn) == pytest.approx(still, abs=0.001)
     assert statistics.pstdev(drawn) == pytest.approx(0.01 if answer else 0.0, rel=0.1)
     tail = [delay(replace(calm, tail_share=0.1, tail_ms=50), rng, answer=answer) for _ in range(2000)]
-    assert sum(found > 0.12 for found in tail) / 2000 == pytest.approx(0.1 if answer else 0.0, abs=0.03)
+    assert sum(found > still + 0.02 for found in tail) / 2000 == pytest.approx(0.1 if answer else 0.0, abs=0.03)
     lossy = [delay(replace(calm, loss=0.1), rng, answer=answer) for _ in range(2000)]
-    assert sum(found > 0.25 for found in lossy) / 2000 == pytest.approx(0.1, abs=0.03)
+    assert sum(found > still + 0.15 for found in lossy) / 2000 == pytest.approx(0.1, abs=0.03)
 
 
 def test_uniform_jitter_only_adds_and_no_delay_is_negative() -> None:
     rng = random.Random(1)
-    uniform = [delay(Latency(2, jitter_ms=10, jitter="uniform"), rng, answer=True) for _ in range(500)]
+    uniform = [delay(Latency(1, jitter_ms=10, jitter="uniform"), rng, answer=True) for _ in range(500)]
     assert 0.001 <= min(uniform) < max(uniform) <= 0.011
     assert min(delay(Latency(1, jitter_ms=50), rng, answer=True) for _ in range(500)) == 0.0
 
