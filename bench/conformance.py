@@ -22,12 +22,14 @@ PATIENCE_SECONDS = 1.0
 
 
 async def run_suite(client: str) -> dict[str, str]:
-    """What was wrong, by check; nothing where it passed."""
+    """What was wrong, by check; nothing where it passed. A client that ends the process is wrong in one line."""
     command = (sys.executable, "-m", "bench.conformance", client)
     process = await asyncio.create_subprocess_exec(
         *command, cwd=ROOT, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
     )
     output, _ = await process.communicate()
+    if process.returncode:
+        return {"the suite": f"its process ended with {process.returncode}"}
     found: dict[str, str] = json.loads(output)
     return found
 

@@ -21,6 +21,7 @@ from bench import (
     p8,
     p9,
     p9b,
+    p10,
     retention,
     scale,
     transport,
@@ -31,7 +32,7 @@ from bench.peers import measurement as peers
 MEASUREMENTS: dict[str, Measurement] = {
     module.MEASUREMENT.name: module.MEASUREMENT
     for module in (
-        *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b),
+        *(p0, p1, p2, p3, p3b, p4, p5, p6, p7, p7b, p8, p9, p9b, p10),
         *(create, begin, heads, hints, completion, retention, fairness, scale, transport, peers, drill),
     )
 }
