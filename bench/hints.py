@@ -13,6 +13,7 @@ from bench import hint_rival
 from bench.environment import environment
 from bench.frame import Measurement, Options, Screen
 from bench.hint_auto import Chosen, drive
+from bench.hint_charts import Row, hint_charts
 from bench.hint_reads import Cell, Read, measure
 from bench.idle import new_database
 from bench.load import seed_tenants
@@ -67,8 +68,8 @@ async def run(options: Options, screen: Screen) -> Report:
     async with work_folder(options.work_dir) as folder, server(folder) as postgres, redis() as index:
         async with connected(postgres.dsn) as connection:
             where = await environment(connection, folder, runtime="one process for all readers and claimers")
-        wrong = await _reads(options, screen, postgres.dsn, index.url, ids, figures)
-        await _rival(options, screen, postgres.dsn, index.url, figures)
+        reads, wrong = await _reads(options, screen, postgres.dsn, index.url, ids, figures)
+        rival = await _rival(options, screen, postgres.dsn, index.url, figures)
         chosen = await _auto(options, screen, postgres.dsn, index.url, ids, folder)
     figures |= auto_figures(chosen)
     return Report(
@@ -82,6 +83,7 @@ async def run(options: Options, screen: Screen) -> Report:
         figures=figures,
         lost=chosen.judgement.lost,
         duplicates=chosen.judgement.duplicates,
+        charts=hint_charts(reads, rival),
         not_meaning="executors on machines of their own: here readers and claimers share one Python process, and all "
         "of it one machine with both servers, so a round trip costs next to nothing. The reads are timed alone: what "
         "keeping the index up to date costs is in no row of them. The other shape is nobody's product: one table, one "
@@ -91,11 +93,12 @@ async def run(options: Options, screen: Screen) -> Report:
 
 async def _reads(
     options: Options, screen: Screen, server_dsn: str, redis_url: str, ids: Ids, figures: dict[str, Figure]
-) -> int:
+) -> tuple[list[Row], int]:
     """The table of both ways; how many ids were named that were not found."""
     wanted = cells(options)
     tenants = [ids.new() for _ in range(max(cell.tenants for cell in wanted))]
     table = Table("tenants", "backlog", "executors", "pinned", "scan ms", "hints ms", "scan us/row", "hints us/row")
+    rows: list[Row] = []
     wrong = 0
     async with new_database(server_dsn, "hint_reads") as dsn, connected(dsn) as connection:
         async with opened(dsn) as store:
@@ -110,9 +113,10 @@ async def _reads(
             figures |= {f"{way} us a row, {cell}": us for way, (_, us) in found.items()}
             row = (cell.tenants, cell.backlog, cell.executors, cell.pinned)
             numbers = (found["scan"][0], found["hints"][0], found["scan"][1], found["hints"][1])
+            rows.append((*row, *numbers))
             table.add_row(*map(str, row), *map(str, numbers))
     screen.console.print(table)
-    return wrong
+    return rows, wrong
 
 
 def _ms(reads: Iterable[Read]) -> float:
@@ -125,9 +129,12 @@ def _us_a_row(reads: Sequence[Read]) -> float:
     return round(1e6 * statistics.median(read.seconds for read in reads) / rows, 1)
 
 
-async def _rival(options: Options, screen: Screen, server_dsn: str, redis_url: str, figures: dict[str, Figure]) -> None:
+async def _rival(
+    options: Options, screen: Screen, server_dsn: str, redis_url: str, figures: dict[str, Figure]
+) -> list[Row]:
     seconds = SHORT_RIVAL_SECONDS if options.short else RIVAL_SECONDS
     table = Table("claimers", "pinned", "scan rows/s", "ids from Redis rows/s", title="the other shape")
+    rows: list[Row] = []
     async with new_database(server_dsn, "hint_rival") as dsn, connected(dsn) as connection, opened(dsn) as store:
         await prepare(dsn, store)
         await hint_rival.fill(connection, options.amount(SHORT_RIVAL_ROWS if options.short else RIVAL_ROWS, 1000))
@@ -144,8 +151,10 @@ async def _rival(options: Options, screen: Screen, server_dsn: str, redis_url: s
                 ]
                 where = f"{claimers} claimers{' pinned' if pinned else ''}"
                 figures |= {f"rival scan rows/s, {where}": rates[0], f"rival redis rows/s, {where}": rates[1]}
+                rows.append((claimers, pinned, *rates))
                 table.add_row(str(claimers), str(pinned), *map(str, rates))
     screen.console.print(table)
+    return rows
 
 
 async def _auto(options: Options, screen: Screen, server_dsn: str, redis_url: str, ids: Ids, folder: Path) -> Chosen:
