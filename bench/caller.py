@@ -1,7 +1,8 @@
 """One case of `bench transport`, in a process of its own: so many calls in flight through one transport.
 
-Cold: a burst of one call for each of them, on connections that are opened for it. Warm: for some seconds each call is
-followed by the next. Takes a `Case` as JSON from its arguments and prints a `Result` as JSON.
+Cold: a burst of one call for each of them, with no connection open; a client may open fewer and let calls wait. Warm:
+for some seconds each call is followed by the next. Takes a `Case` and prints a
+`Result`, both as JSON.
 """
 
 import asyncio
