@@ -9,7 +9,7 @@ from uuid import UUID
 from tocsin.common.clock import Clock
 from tocsin.common.store.rows import Begun, Pending, Task
 from tocsin.common.store.tenants import OwnedTenant
-from tocsin.engine.choose import Candidate, choose
+from tocsin.engine.choose import Candidate, choose, urgency
 from tocsin.engine.endpoints import Endpoint, Endpoints, QueueKey, count_down, endpoint_of
 from tocsin.engine.tenant import FULL, PAGE, TenantScheduler, key_of
 
@@ -246,6 +246,10 @@ class Board:
         if limit <= 0:
             return []
         self._requeue(self.endpoints.released(self._endpoint_cap))
+        if (everything := self._all_due(until, limit)) is not None:
+            self._picks += len(everything)
+            self._unqueue(everything)
+            return everything
         taken: Counter[Endpoint] = Counter()
         refused: list[tuple[Pending, Endpoint]] = []
         candidates = list(self._candidates(until))
@@ -261,6 +265,19 @@ class Board:
         self._unqueue(chosen.rows)
         self._set_waiting(refused)
         return chosen.rows
+
+    def _all_due(self, until: datetime, limit: int) -> list[Pending] | None:
+        """All that is due, the most urgent first, where every cap has room for it: then nobody goes before another, and
+        there is nothing to choose, which takes ten times as long. None where some would have to wait."""
+        found: list[Pending] = []
+        for scheduler in self.tenants.values():
+            if mine := scheduler.due(until):
+                found += mine
+                has_room = len(mine) <= scheduler.room and scheduler.tenant.max_in_flight_per_endpoint is None
+                if not has_room or len(found) > limit:
+                    return None
+        found.sort(key=urgency)
+        return found
 
     def _requeue(self, rows: Sequence[Pending]) -> None:
         for row in rows:

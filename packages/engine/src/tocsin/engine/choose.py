@@ -87,6 +87,11 @@ class _Order:
 _GONE: Pending = None  # type: ignore[assignment]  # the head of a queue that has run out
 
 
+def urgency(row: Pending) -> tuple[int, datetime]:
+    """The order of what is begun together where all of it may be begun."""
+    return row.priority, row.due_at
+
+
 def choose(candidates: Iterable[Candidate], limit: int, picks: int, take_endpoint: Callable[[Pending], bool]) -> Chosen:
     """At most `limit` rows to begin, the most urgent first.
 

@@ -152,5 +152,13 @@ class TenantScheduler:
         """What may be begun: others keep to their parts, but for what they hold of shards that they gave away."""
         return self.cap - self.in_flight - self.held_elsewhere
 
+    def due(self, until: datetime) -> list[Pending]:
+        """The rows of all queues that are due by then."""
+        found: list[Pending] = []
+        for queue in self.queues.values():
+            if (first := queue.first_due()) is not None and first <= until:
+                found += queue.due(until)
+        return found
+
     def serves(self, row: Pending) -> bool:
         return any(part.lane_first <= row.lane < part.lane_last for part in self.owned)
