@@ -303,3 +303,20 @@ async def test_closing_fails_who_waits_and_closes_every_connection(calls: Calls)
     assert (idle.open, held.open, answer.done(), len(calls.pool.begun)) == (False, False, True, 0)
     with pytest.raises(ConnectionAbortedError):
         await calls.pool.wait(peer(1), limit=None, fresh=False)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("slow", [False, True])
+async def test_an_opening_that_fails_leaves_its_room_to_what_waits_for_it(scheme: str, slow: bool) -> None:
+    calls = Calls(open_limit=1)
+    failing = await calls.wait(peer(1))
+    other = await calls.wait(peer(2, scheme))
+    if slow:
+        calls.pool._lanes["http"].free(next(iter(calls.pool.begun)))
+    await calls.pool.let(ConnectionRefusedError())
+    with pytest.raises(ConnectionRefusedError):
+        await failing
+    assert [opening.place.key for opening in calls.pool.begun] == [peer(2, scheme)]
+    await calls.pool.let()
+    assert other.done()
+    await calls.pool.close()

@@ -255,6 +255,7 @@ class Pool:
         self._under_way.discard(opening)
         opening.end()
         self._lanes[opening.place.key.scheme].free(opening)
+        self._go_on()  # a slow one has left its lane before, and the other lane waits for its room too
 
     async def _open(self, opening: Opening) -> None:
         place = opening.place
