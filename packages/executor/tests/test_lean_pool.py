@@ -282,6 +282,23 @@ async def test_a_call_waits_for_nothing_that_is_opened_ahead(monkeypatch: pytest
     await calls.pool.close()
 
 
+async def test_a_waiter_that_leaves_takes_what_waits_to_be_opened_ahead_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lean_pool, "CONNECTS_AT_ONCE", 1)
+    calls = Calls()
+    busy, waiting = await calls.wait(peer(1)), await calls.wait(peer())
+    ahead = await warmed(calls, peer(), 2)
+    waiting.cancel()
+    await turns()
+    assert waiting.cancelled()
+    assert ahead.done()
+    await calls.pool.let()
+    assert busy.done()
+    assert not calls.pool.begun
+    await calls.pool.close()
+
+
 async def test_half_of_the_limit_is_left_to_calls() -> None:
     calls = Calls(open_limit=6)
     calls.pool.release(await calls.open(peer(1)))

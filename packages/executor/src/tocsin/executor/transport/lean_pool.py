@@ -312,6 +312,7 @@ class Pool:
         if not self._lanes[opening.place.key.scheme].remove(opening):
             return False
         del opening.place.openings[opening]
+        opening.end()
         return True
 
     # --- waiters ------------------------------------------------------------------------------------------------------
