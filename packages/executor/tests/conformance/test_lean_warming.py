@@ -125,3 +125,12 @@ async def test_closing_leaves_nothing_of_it() -> None:
         await warm.close()
         await endpoint.until_open(0)
         assert await sockets() == before
+
+
+async def test_nothing_is_opened_once_it_is_closed() -> None:
+    async with answering(always(OK)) as endpoint:
+        warm = transport(Names())
+        await warm.close()
+        warm.warm(parse_target(endpoint.url()), 2)
+        await sockets()
+        assert (warm._warming._tasks, endpoint.accepted) == (set(), 0)

@@ -31,9 +31,10 @@ class Warming:
         self._rng = rng
         self._wanted: OrderedDict[Target, tuple[int, float, int]] = OrderedDict()  # how many, asked when, tries left
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def want(self, target: Target, count: int) -> None:
-        if len(self._wanted) >= _MOST_WANTED:
+        if self._closed or len(self._wanted) >= _MOST_WANTED:
             return
         self._wanted[target] = (count, self._clock.monotonic(), count)
         if len(self._tasks) < AT_ONCE:
@@ -42,6 +43,7 @@ class Warming:
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self._closed = True
         self._wanted.clear()
         for task in list(self._tasks):
             task.cancel()
