@@ -264,7 +264,7 @@ async def test_a_connection_is_opened_ahead_where_one_is_missing(calls: Calls) -
     assert (first.done(), second.done(), more.result()) == (False, False, False)
     await calls.pool.let()
     await calls.pool.let(ConnectionRefusedError())  # nobody waits for it
-    assert (first.result(), second.result()) == (True, True)
+    assert (first.result(), second.result()) == (True, False)
     assert [calls.pool.take(peer()) is not None for _ in range(3)] == [True, True, False]
     await calls.pool.close()
 
@@ -279,6 +279,23 @@ async def test_a_call_waits_for_nothing_that_is_opened_ahead(monkeypatch: pytest
         await calls.pool.let()
     assert (first.done(), second.done()) == (True, True)
     assert [opening.place.key for opening in calls.pool.begun] == [peer(1)]
+    await calls.pool.close()
+
+
+async def test_a_waiter_that_leaves_takes_what_waits_to_be_opened_ahead_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lean_pool, "CONNECTS_AT_ONCE", 1)
+    calls = Calls()
+    busy, waiting = await calls.wait(peer(1)), await calls.wait(peer())
+    ahead = await warmed(calls, peer(), 2)
+    waiting.cancel()
+    await turns()
+    assert waiting.cancelled()
+    assert ahead.done()
+    await calls.pool.let()
+    assert busy.done()
+    assert not calls.pool.begun
     await calls.pool.close()
 
 
@@ -303,3 +320,20 @@ async def test_closing_fails_who_waits_and_closes_every_connection(calls: Calls)
     assert (idle.open, held.open, answer.done(), len(calls.pool.begun)) == (False, False, True, 0)
     with pytest.raises(ConnectionAbortedError):
         await calls.pool.wait(peer(1), limit=None, fresh=False)
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("slow", [False, True])
+async def test_an_opening_that_fails_leaves_its_room_to_what_waits_for_it(scheme: str, slow: bool) -> None:
+    calls = Calls(open_limit=1)
+    failing = await calls.wait(peer(1))
+    other = await calls.wait(peer(2, scheme))
+    if slow:
+        calls.pool._lanes["http"].free(next(iter(calls.pool.begun)))
+    await calls.pool.let(ConnectionRefusedError())
+    with pytest.raises(ConnectionRefusedError):
+        await failing
+    assert [opening.place.key for opening in calls.pool.begun] == [peer(2, scheme)]
+    await calls.pool.let()
+    assert other.done()
+    await calls.pool.close()

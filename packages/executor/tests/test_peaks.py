@@ -37,6 +37,15 @@ def test_a_peak_tells_of_each_endpoint_what_it_needs_up_to_a_bound() -> None:
     assert taken(peaks) == {}
 
 
+def test_what_is_past_is_forgotten_though_there_is_always_more_to_come() -> None:
+    peaks = Peaks()
+    for second in range(100):
+        now = NOW + timedelta(seconds=second)
+        peaks.note(now + timedelta(seconds=3), target(second))
+        assert taken(peaks, now) == {}
+    assert sum(map(len, peaks._targets.values())) <= 4
+
+
 def test_few_runs_are_no_peak_until_they_have_become_many() -> None:
     peaks = noted(PEAK - 3, 2)
     assert taken(peaks) == {}

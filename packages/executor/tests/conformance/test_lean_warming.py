@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from endpoints import OK, Names, OpenGate, always, answering, outgoing, sockets
+from endpoints import OK, Line, Names, OpenGate, always, answering, listening, outgoing, sockets
 from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.target import parse_target
 from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.transport import lean_warming
 from tocsin.executor.transport.lean import LeanTransport
-from tocsin.executor.transport.lean_pool import PeerKey
+from tocsin.executor.transport.lean_pool import Opening, PeerKey
 from tocsin.executor.transport.lean_warming import FORGOTTEN_SECONDS
 from tocsin.executor.transport.port import Response
 
@@ -79,6 +79,39 @@ async def test_nothing_is_opened_where_no_call_may_go_or_no_name_is() -> None:
         await cold.close()
 
 
+async def test_what_fails_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with answering(always(OK)) as endpoint:
+        url = endpoint.url()
+    refused = transport(Names())
+    begun: list[Opening] = []
+    begin = refused._pool._lanes["http"]._begin
+
+    def counting(opening: Opening) -> None:
+        begun.append(opening)
+        begin(opening)
+
+    monkeypatch.setattr(refused._pool._lanes["http"], "_begin", counting)
+    refused.warm(parse_target(url), 3)
+    async with asyncio.timeout(2.0):
+        await asyncio.gather(*refused._warming._tasks)
+    assert len(begun) == 1
+    await refused.close()
+
+
+async def test_an_endpoint_that_closes_what_is_open_is_not_asked_for_ever() -> None:
+    async def closes(_line: Line) -> None:
+        pass
+
+    async with listening(closes) as endpoint:
+        warm = transport(Names())
+        warm.warm(parse_target(endpoint.url()), 3)
+        async with asyncio.timeout(2.0):
+            await asyncio.gather(*warm._warming._tasks)
+        await endpoint.until_open(0)
+        assert endpoint.accepted <= 3
+        await warm.close()
+
+
 async def test_closing_leaves_nothing_of_it() -> None:
     names = Names(api_example=[("127.0.0.1",)])
     names.gate = asyncio.Event()
@@ -92,3 +125,12 @@ async def test_closing_leaves_nothing_of_it() -> None:
         await warm.close()
         await endpoint.until_open(0)
         assert await sockets() == before
+
+
+async def test_nothing_is_opened_once_it_is_closed() -> None:
+    async with answering(always(OK)) as endpoint:
+        warm = transport(Names())
+        await warm.close()
+        warm.warm(parse_target(endpoint.url()), 2)
+        await sockets()
+        assert (warm._warming._tasks, endpoint.accepted) == (set(), 0)

@@ -21,23 +21,22 @@ class Peaks:
 
     def __init__(self) -> None:
         self._seconds: dict[int, Counter[_Endpoint]] = {}
-        self._targets: dict[_Endpoint, Target] = {}
+        self._targets: dict[int, dict[_Endpoint, Target]] = {}
         self._told: dict[int, Counter[_Endpoint]] = {}
 
     def note(self, due_at: datetime, target: Target) -> None:
         """A run of this endpoint is due then."""
         endpoint = (target.scheme, target.host, target.port)
-        self._seconds.setdefault(int(due_at.timestamp()), Counter())[endpoint] += 1
-        self._targets[endpoint] = target
+        second = int(due_at.timestamp())
+        self._seconds.setdefault(second, Counter())[endpoint] += 1
+        self._targets.setdefault(second, {})[endpoint] = target
 
     def take(self, now: datetime) -> Iterator[tuple[Target, int]]:
         """The endpoints that peaks after `now` will need connections to, and how many in all, each as it has grown
         since it was last taken; what is past is forgotten."""
         for second in [second for second in self._seconds if second < now.timestamp()]:
-            del self._seconds[second]
+            del self._seconds[second], self._targets[second]
             self._told.pop(second, None)
-        if not self._seconds:
-            self._targets.clear()
         for second, counts in self._seconds.items():
             if counts.total() < PEAK:
                 continue
@@ -46,4 +45,4 @@ class Peaks:
                 wanted = min(count, PER_ENDPOINT)
                 if wanted > told[endpoint]:
                     told[endpoint] = wanted
-                    yield self._targets[endpoint], wanted
+                    yield self._targets[second][endpoint], wanted

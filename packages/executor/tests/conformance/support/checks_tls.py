@@ -139,3 +139,26 @@ async def b61_many_failures_leave_no_socket(make: TransportFactory) -> None:
             assert all(failure.outcome is Outcome.TLS_ERROR for failure in failures)
         await endpoint.until_open(0)
         assert await sockets() == before
+
+
+async def an_early_answer_to_a_large_body_over_tls_leaves_no_connection(make: TransportFactory) -> None:
+    """What waits below TLS is unsent too: the next request would be queued behind it, its gate checked long before."""
+
+    async def connected(line: Line) -> None:
+        await line.reader.readuntil(b"\r\n\r\n")
+        await line.write(OK)
+        line.writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await closed.wait()
+
+    authority = trustme.CA()
+    server = _server(authority.issue_cert("api.example"))
+    closed = asyncio.Event()
+    async with (
+        listening(connected, server) as endpoint,
+        calling(make, names=Names(**_NAMES), context=_client(authority)) as caller,
+    ):
+        before = await sockets()
+        url = endpoint.url(host="api.example", scheme="https")
+        assert (await caller.answer(outgoing(url, body=b"x" * 20_000_000))).status == 200
+        assert await sockets() == before + 1  # the endpoint's own
+        closed.set()

@@ -33,7 +33,7 @@ from tocsin.common.store.rows import Outcome
 from tocsin.common.target import DEFAULT_PORTS, Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
-from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context, in_order_of_trial
+from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS, default_ssl_context, in_order_of_trial, unsent
 from tocsin.executor.transport.failures import lost, refused
 from tocsin.executor.transport.port import (
     MAX_BODY_BYTES,
@@ -209,7 +209,7 @@ class AiohttpTransport:
         call.started = self._clock.monotonic()
         transport.write(wire)
         call.phase = "waiting for the answer"
-        if transport.get_write_buffer_size():
+        if unsent(transport):
             call.unshared = True  # an answer may come before the rest is taken
 
     def _check(self, call: _Call) -> None:

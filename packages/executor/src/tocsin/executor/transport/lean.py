@@ -29,13 +29,14 @@ OPEN_LIMIT = 10_000
 class _Call:
     """What is known of one call while it runs."""
 
-    __slots__ = ("ends", "gate", "phase", "request", "started", "status")
+    __slots__ = ("answer", "ends", "gate", "phase", "request", "started", "status")
 
     def __init__(self, request: OutgoingRequest, gate: Gate, ends: float) -> None:
         self.request = request
         self.gate = gate
         self.ends = ends
         self.phase = "resolving the name"
+        self.answer: asyncio.Future[Response | Failure] | None = None
         self.started: float | None = None
         self.status: int | None = None
 
@@ -81,6 +82,8 @@ class LeanTransport:
             result = await self._make(call)
         except asyncio.CancelledError:
             if self._deadlines.end(deadline):
+                if call.answer is not None and call.answer.done() and not call.answer.cancelled():
+                    return call.answer.result()  # it came first: the loop was late for both
                 error = f"not done within {request.deadline:g} s: {call.phase}"
                 return Failure(Outcome.TIMEOUT, error, call.started, call.status)
             raise
@@ -142,7 +145,7 @@ class LeanTransport:
             wire = serialize(call.request)
             self._check(call)
             call.started = self._clock.monotonic()
-            answer = connection.send(wire, call.request.method, call.started)
+            answer = call.answer = connection.send(wire, call.request.method, call.started)
             call.phase = "waiting for the answer"
             return await answer
         except BaseException:

@@ -64,13 +64,14 @@ class Lane(Generic[T]):
 
     def remove(self, opening: T) -> bool:
         """Takes one back; False if it is under way, or has been."""
-        waiting = self._turns.get(opening.place)
-        if waiting is None or opening not in waiting:
-            return False
-        del waiting[opening]
-        if not waiting:
-            del self._turns[opening.place]
-        return True
+        for turns in (self._turns, self._turns_ahead):
+            waiting = turns.get(opening.place)
+            if waiting is not None and opening in waiting:
+                del waiting[opening]
+                if not waiting:
+                    del turns[opening.place]
+                return True
+        return False
 
     def free(self, opening: T) -> None:
         """The opening is over, or slow."""

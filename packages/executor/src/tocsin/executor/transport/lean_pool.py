@@ -39,11 +39,11 @@ class Opening:
 
     place: "Place"
     task: "asyncio.Task[None] | None" = None
-    over: "asyncio.Future[None] | None" = None
+    over: "asyncio.Future[bool] | None" = None
 
-    def end(self) -> None:
+    def end(self, *, failed: bool = False) -> None:
         if self.over is not None and not self.over.done():
-            self.over.set_result(None)
+            self.over.set_result(not failed)
 
 
 class Place:
@@ -128,15 +128,14 @@ class Pool:
     async def warm(self, key: PeerKey, count: int) -> bool:
         """Opens a connection that nobody waits for yet, unless the peer has `count`: as long as half of the limit is
         left to calls, and behind all that calls wait for. Returns when it is open, or will not be; False: none was
-        missing, or there was no room."""
+        missing, there was no room, or it failed."""
         place = self._place(key)
         if place.connections + len(place.openings) >= count or self._free_ahead() <= 0:
             self._forget(place)
             return False
-        over = self._loop.create_future()
+        over: asyncio.Future[bool] = self._loop.create_future()
         self._ask(Opening(place, over=over), ahead=True)
-        await over
-        return True
+        return await over
 
     def release(self, connection: Connection) -> None:
         """Takes a connection back, or takes over a new one that nobody waits for."""
@@ -255,6 +254,7 @@ class Pool:
         self._under_way.discard(opening)
         opening.end()
         self._lanes[opening.place.key.scheme].free(opening)
+        self._go_on()  # a slow one has left its lane before, and the other lane waits for its room too
 
     async def _open(self, opening: Opening) -> None:
         place = opening.place
@@ -300,6 +300,7 @@ class Pool:
         """One waiter hears why, if there are more than openings now; none where the opening has only taken too long."""
         place = opening.place
         place.openings.pop(opening, None)
+        opening.end(failed=True)
         if error is None:
             self._cover(place)
         while error is not None and len(place.waiters) > len(place.openings):
@@ -311,6 +312,7 @@ class Pool:
         if not self._lanes[opening.place.key.scheme].remove(opening):
             return False
         del opening.place.openings[opening]
+        opening.end()
         return True
 
     # --- waiters ------------------------------------------------------------------------------------------------------

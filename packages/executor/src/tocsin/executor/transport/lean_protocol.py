@@ -13,6 +13,7 @@ import httptools
 
 from tocsin.common.store.rows import Outcome
 from tocsin.executor.transport import texts
+from tocsin.executor.transport.connecting import unsent
 from tocsin.executor.transport.port import MAX_BODY_BYTES, MAX_INTERIM_ANSWERS, Failure, Headers, Response
 
 MAX_HEAD_BYTES: Final = 64 * 1024
@@ -95,7 +96,7 @@ class Connection(asyncio.Protocol):
         self._whole = self._truncated = False
         self._transport.write(wire)
         # An answer that comes before the request is wholly taken may leave a part of it to be read as the next one.
-        self._keep = not self._transport.get_write_buffer_size()
+        self._keep = not unsent(self._transport)
         return answer
 
     def abort(self) -> None:

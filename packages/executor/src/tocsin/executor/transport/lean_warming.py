@@ -29,19 +29,21 @@ class Warming:
         self._pool = pool
         self._clock = clock
         self._rng = rng
-        self._wanted: OrderedDict[Target, tuple[int, float]] = OrderedDict()  # how many, and asked when
+        self._wanted: OrderedDict[Target, tuple[int, float, int]] = OrderedDict()  # how many, asked when, tries left
         self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
 
     def want(self, target: Target, count: int) -> None:
-        if len(self._wanted) >= _MOST_WANTED:
+        if self._closed or len(self._wanted) >= _MOST_WANTED:
             return
-        self._wanted[target] = (count, self._clock.monotonic())
+        self._wanted[target] = (count, self._clock.monotonic(), count)
         if len(self._tasks) < AT_ONCE:
             task = asyncio.create_task(self._work(), name="warming")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
+        self._closed = True
         self._wanted.clear()
         for task in list(self._tasks):
             task.cancel()
@@ -49,11 +51,12 @@ class Warming:
 
     async def _work(self) -> None:
         while self._wanted:
-            target, (count, asked) = self._wanted.popitem(last=False)
+            target, (count, asked, tries) = self._wanted.popitem(last=False)
             if self._clock.monotonic() - asked > FORGOTTEN_SECONDS:
                 continue
-            if await self._open_one(target, count):
-                self._wanted.setdefault(target, (count, asked))
+            # no more tries than connections: an endpoint may close each as soon as it is open
+            if await self._open_one(target, count) and tries > 1:
+                self._wanted.setdefault(target, (count, asked, tries - 1))
 
     async def _open_one(self, target: Target, count: int) -> bool:
         """Whether more may be missing."""
