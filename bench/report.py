@@ -89,7 +89,9 @@ class Report:
 
     @property
     def met(self) -> bool:
-        return all(target.met for target in self.targets)
+        """A measurement that ran and asked for nothing has met nothing."""
+        asked = bool(self.targets) or self.reason_not_run is not None
+        return asked and all(target.met for target in self.targets)
 
     @property
     def reason_not_run(self) -> str | None:

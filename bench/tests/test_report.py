@@ -63,6 +63,10 @@ def test_one_miss_misses_the_whole() -> None:
     assert not report(exactly("a", 0, 0), exactly("b", 0, 1)).met
 
 
+def test_what_ran_and_asked_for_nothing_has_met_nothing() -> None:
+    assert not report().met
+
+
 def test_the_table_says_the_same() -> None:
     out = io.StringIO()
     report(exactly("lost", 0, 1), at_most("p99", 50, math.nan, "ms")).show(Console(file=out, width=120))
