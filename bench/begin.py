@@ -6,13 +6,14 @@ import statistics
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bench.alone import alone
 from bench.frame import Measurement, Network, Options, Screen
 from bench.idle import IdleDatabase, idle_database
+from bench.network import REACHES
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
-from bench.system import connected
+from bench.system import connected, opened
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
@@ -97,6 +98,15 @@ async def begins(few: IdleDatabase, many: IdleDatabase, count: int, runs: int) -
     return Begins(in_a_row, [a for a, _ in taken], [b for _, b in taken], after)
 
 
+async def begins_away(near: IdleDatabase, count: int, runs: int) -> tuple[list[float], str]:
+    """Begins in a row on the same database from 1 ms away; and how far that was found to be."""
+    async with REACHES["az"](near.dsn) as reached, opened(reached.dsn) as store:
+        away = replace(near, store=store)
+        seconds = [await away.begin(runs) for _ in range(WARM_UP + count)]
+    near.asked, near.begun = away.asked, away.begun
+    return seconds[WARM_UP:], reached.text
+
+
 async def by_batch(databases: Mapping[str, IdleDatabase], batches: Sequence[int], rounds: int) -> BatchSeconds:
     """Begins of each size on each database in turn."""
     seconds: dict[tuple[str, int], list[float]] = {}
@@ -155,13 +165,15 @@ async def run(options: Options, screen: Screen) -> Report:
         ):
             screen.say(f"{count} begins of {runs:,}, and as many pairs")
             found = await begins(few, many, count, runs)
+            away, distance = await begins_away(few, count, runs) if options.network == "direct" else ([], "")
             screen.say(f"begins of {', '.join(f'{batch:,}' for batch in batches)}, without and with an old transaction")
             batched = await by_batch_and_snapshot(few, many, batches)
             rounds = SHORT_HELD_SECONDS if options.short else HELD_SECONDS
             tasks = options.amount(HELD_TASKS, 5)
             flat = await held(few, screen, rounds, min(1.0, options.scale), tasks)
             lost = sum(database.asked - database.begun for database in (few, many))
-    return report(options, found, batched, flat, lost, runs, base.environment)
+    where = {**base.environment, **({"network_az": distance} if away else {})}
+    return report(options, found, batched, flat, lost, runs, where, away)
 
 
 def report(
@@ -172,8 +184,14 @@ def report(
     lost: int,
     runs: int,
     where: Environment,
+    away: Sequence[float] = (),
 ) -> Report:
+    """`away`: begins in a row from 1 ms away, where the others are not."""
     rate = runs / statistics.median(found.in_a_row)
+    targets = [at_least("begin + plant beside few idle tasks", options.amount(WANTED[options.network]), rate, "runs/s")]
+    if away:
+        far = runs / statistics.median(away)
+        targets.append(at_least("begin + plant, the database 1 ms away", options.amount(WANTED["az"]), far, "runs/s"))
     figures: dict[str, Figure] = {
         "runs_per_statement": runs,
         "pairs": len(found.few),
@@ -196,7 +214,7 @@ def report(
         test="begin",
         environment=where,
         targets=[
-            at_least("begin + plant beside few idle tasks", options.amount(WANTED[options.network]), rate, "runs/s"),
+            *targets,
             at_most("time beside many idle tasks, times that beside few", IDLE_RATIO, found.ratio),
             at_most("growth under an old transaction", HELD_RATIO, worst_growth(flat, WINDOWS), "x"),
             exactly("rows asked for and not begun", 0, lost),

@@ -122,7 +122,7 @@ FAULTS: dict[str, Fault] = {
     fault.name: fault
     for fault in (
         Fault("promote", promote_and_demote, kills=False, seconds=40, worst_delay=1.0),
-        Fault("kill-executor", kill_executor, kills=True, seconds=25, worst_delay=15.0),
+        Fault("kill-executor", kill_executor, kills=True, seconds=25, worst_delay=15.0, short=True),
         Fault("kill-supervisor", kill_named("ray::Supervisor"), kills=False, seconds=15, worst_delay=1.0),
         Fault("kill-raylet", kill_named("raylet"), kills=True, seconds=50, worst_delay=45.0),
         Fault("kill-gcs", kill_named("gcs_server"), kills=True, seconds=50, worst_delay=45.0),

@@ -67,7 +67,11 @@ def _bound(sign: str, limit: float, unit: str) -> str:
 
 
 def _rounded(value: float) -> float | None:
-    return None if math.isnan(value) else round(value, 3)
+    return round(value, 3) if math.isfinite(value) else None
+
+
+def _finite(figure: Figure) -> Figure:
+    return None if isinstance(figure, float) and not math.isfinite(figure) else figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,9 @@ class Report:
 
     @property
     def met(self) -> bool:
-        return all(target.met for target in self.targets)
+        """A measurement that ran and asked for nothing has met nothing."""
+        asked = bool(self.targets) or self.reason_not_run is not None
+        return asked and all(target.met for target in self.targets)
 
     @property
     def reason_not_run(self) -> str | None:
@@ -98,8 +104,9 @@ class Report:
         return None if reason is None else str(reason)
 
     def json(self) -> str:
-        """The report as JSON text; numbers are finite."""
+        """The report as JSON text; numbers are finite: a figure that is not could not be measured, and is null."""
         contract = {name: value for name, value in asdict(self).items() if name != "charts"}
+        contract["figures"] = {name: _finite(value) for name, value in self.figures.items()}
         return json.dumps(contract, indent=2, allow_nan=False, default=str) + "\n"
 
     def write(self, folder: Path) -> Path:

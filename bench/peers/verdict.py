@@ -114,24 +114,24 @@ def best_steady(outcomes: Sequence[Outcome]) -> Outcome | None:
 
 
 def targets(ours: Row, peers: Sequence[Row]) -> list[Target]:
-    """Ahead of every peer's best. Peers that did not finish are compared only where none finished."""
+    """Ahead of every peer's best. Peers that did not finish are compared only where none finished. Who was the best is
+    in no target's name: of several rounds, targets are found by their names."""
     drain, steady = ours.drain, ours.steady
     found = [each for each in (drain, steady) if each is not None]
     rates = {name: each.rate for name, each in _comparable({row.name: row.drain for row in peers}).items()}
     tails = {name: _p99(each) for name, each in _comparable({row.name: row.steady for row in peers}).items()}
     pgqueuer = next((row.drain.rate for row in peers if row.name == "pgqueuer" and row.drain is not None), math.nan)
-    fastest, quickest = max(rates, key=rates.__getitem__, default=""), min(tails, key=tails.__getitem__, default="")
+    fastest, quickest = max(rates.values(), default=math.nan), min(tails.values(), default=math.nan)
     rate = math.nan if drain is None else drain.rate
     tail = math.nan if steady is None else _p99(steady)
     return [
         exactly("lost by Tocsin", 0, sum(each.lost for each in found)),
         exactly("duplicates by Tocsin", 0, sum(each.duplicates for each in found)),
         exactly("tests that Tocsin finished", 2, sum(each.whole for each in found)),
-        at_least(f"drain rate, times the fastest peer's{_named(fastest)}", AHEAD, rate / rates.get(fastest, math.nan)),
+        exactly("peers that were measured", len(peers), sum(bool(row.drains and row.steadies) for row in peers)),
+        at_least("drain rate, times the fastest peer's", AHEAD, rate / fastest),
         at_least("drain rate, times pgqueuer's", PGQUEUER_FACTOR, rate / pgqueuer),
-        at_most(
-            f"steady p99, times the quickest peer's{_named(quickest)}", AHEAD, tail / tails.get(quickest, math.nan)
-        ),
+        at_most("steady p99, times the quickest peer's", AHEAD, tail / quickest),
     ]
 
 
@@ -142,10 +142,6 @@ def _comparable(outcomes: Mapping[str, Outcome | None]) -> dict[str, Outcome]:
 
 def _p99(outcome: Outcome) -> float:
     return percentile(outcome.delays, 0.99)
-
-
-def _named(name: str) -> str:
-    return f" ({name})" if name else ""
 
 
 COLUMNS = (

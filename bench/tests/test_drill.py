@@ -78,3 +78,7 @@ def test_the_delays_of_others_leave_out_the_tenant_concerned() -> None:
         for a in arrivals_of(load)
     ]
     assert max(drilled(load, arrivals).others) < 0.001
+
+
+def test_the_short_form_plays_a_fault_that_kills() -> None:
+    assert [fault.name for fault in FAULTS.values() if fault.short and fault.kills]

@@ -14,6 +14,7 @@ from bench.frame import Network, Options
 from bench.ledger import Judgement
 from bench.report import Report
 from bench.retention import Removal, Removals
+from bench.seed_figures import found_for
 
 
 def missed(report: Report) -> list[str]:
@@ -25,17 +26,24 @@ def missed(report: Report) -> list[str]:
 # --- begin ------------------------------------------------------------------------------------------------------------
 
 
-def begun(rate: float, network: Network = "direct") -> Report:
+def begun(rate: float, network: Network = "direct", away: float | None = None) -> Report:
     seconds = [1000 / rate] * 6
     batched = {("few_idle", 1000): seconds}
     options = Options(network=network)
-    return begin_report(options, Begins(seconds, seconds, seconds, 0.1), batched, seconds, 0, 1000, {})
+    far = [] if away is None else [1000 / away] * 3
+    return begin_report(options, Begins(seconds, seconds, seconds, 0.1), batched, seconds, 0, 1000, {}, far)
 
 
 @pytest.mark.parametrize("network", WANTED)
 def test_the_bound_of_begin_is_that_of_the_network(network: Network) -> None:
     assert missed(begun(WANTED[network] + 1, network)) == []
     assert missed(begun(WANTED[network] - 1, network)) == ["begin + plant beside few idle tasks"]
+
+
+def test_begin_is_asked_from_1_ms_away_too() -> None:
+    assert missed(begun(55_001, away=40_001)) == []
+    assert missed(begun(55_001, away=39_999)) == ["begin + plant, the database 1 ms away"]
+    assert found_for("begin", "begin + plant, the database 1 ms away") == "18,360/s"
 
 
 # --- heads ------------------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -58,9 +59,21 @@ def test_what_was_not_measured_is_missed_and_still_json(target: Target) -> None:
     assert json.loads(report(target).json())["targets"][0]["value"] is None
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_has_no_number_keeps_no_report_from_being_written(value: float) -> None:
+    found = replace(report(at_most("rise", 10, value, "%")), figures={"p99_ms": value, "share": 0.5})
+    read = json.loads(found.json())
+    assert (read["targets"][0]["value"], read["targets"][0]["met"]) == (None, False)
+    assert read["figures"] == {"p99_ms": None, "share": 0.5}
+
+
 def test_one_miss_misses_the_whole() -> None:
     assert report(exactly("a", 0, 0)).met
     assert not report(exactly("a", 0, 0), exactly("b", 0, 1)).met
+
+
+def test_what_ran_and_asked_for_nothing_has_met_nothing() -> None:
+    assert not report().met
 
 
 def test_the_table_says_the_same() -> None:
