@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from time import perf_counter
 
 from rich.console import Console
 
@@ -61,11 +62,13 @@ def main(arguments: Sequence[str]) -> int:
 def _measure(measurement: Measurement, options: Options, console: Console) -> Report:
     if (series := options.beside(SERIES)) is not None:
         series.unlink(missing_ok=True)
+    began = perf_counter()
     try:
         report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
     except Exception as error:  # of `all`, the others are still wanted
         Console(stderr=True).print_exception()
         report = failed(options.test, error)
+    report = replace(report, figures={**report.figures, "bench_seconds": round(perf_counter() - began, 1)})
     if "quotas" in report.environment and options.quotas:
         report = beside(report)
     report.show(console)

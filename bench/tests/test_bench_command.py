@@ -1,6 +1,7 @@
 """What the command line does around a measurement."""
 
 import json
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,13 @@ def test_another_network_or_quotas_make_another_report(tmp_path: Path) -> None:
     assert command.main(["slow", "--report", str(tmp_path), "--network", "az", "--quotas"]) == 0
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["slow-az-quotas.json", "slow-az.json"]
     assert json.loads((tmp_path / "slow-az-quotas.json").read_text())["figures"]["p99"] == 300
+
+
+def test_each_report_says_how_long_its_test_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "perf_counter", count(0, 2.5).__next__)
+    command.main(["all", "--report", str(tmp_path)])
+    for name in ("broken", "slow"):
+        assert json.loads((tmp_path / f"{name}.json").read_text())["figures"]["bench_seconds"] == 2.5
 
 
 def test_rows_of_an_earlier_run_are_not_kept(tmp_path: Path) -> None:
