@@ -1,5 +1,6 @@
 """The measurements' own arithmetic: which step was held, what a ratio of pairs is, what flat means."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ from bench.begin import median_ratio, worst_growth
 from bench.drive import Outcome
 from bench.frame import Network, Options
 from bench.ledger import Judgement
-from bench.p2 import cpu_ms_per_run, report, settle_and_seconds, verdict
+from bench.p2 import SHORT_STEPS, STEPS, WANTED, cpu_ms_per_run, next_step, report, settle_and_seconds, verdict
 from bench.report import Report
 
 CLEAN = Judgement(
@@ -46,6 +47,48 @@ def test_a_step_that_was_not_held_ends_the_climb(judgement: Judgement) -> None:
     found = verdict([outcome(1000), outcome(2000, judgement), outcome(3000)])
     assert found is not None
     assert found.rate == 1000
+
+
+def test_on_the_way_down_the_first_step_that_is_held_counts() -> None:
+    found = verdict([outcome(3000, SLOW), outcome(2000, LOST), outcome(1000)])
+    assert found is not None
+    assert found.rate == 1000
+    assert verdict([outcome(3000, SLOW), outcome(2000, SLOW)]) is None
+
+
+def climbed(steps: Sequence[int], ceiling: int, bears: int) -> list[int]:
+    """The steps that are tried where rates up to `ceiling` are held, and above it `bears` calls a second come."""
+    done: list[Outcome] = []
+    while (step := next_step(steps, done)) is not None:
+        held = step <= ceiling
+        done.append(outcome(step) if held else replace(outcome(step, SLOW), arrived=10 * min(step, bears)))
+    return [each.rate for each in done]
+
+
+def test_rising_steps_go_on_while_they_are_held() -> None:
+    assert climbed((1000, 2000, 3000), 2000, 2000) == [1000, 2000, 3000]
+    assert climbed((1000, 2000, 3000), 900, 900) == [1000]
+    assert climbed((1000, 2000), 9000, 9000) == [1000, 2000]
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "bears", "tried"),
+    [
+        (10_000, 10_000, [10_000]),
+        (9000, 9900, [10_000, 8000]),
+        (5000, 5000, [10_000, 4500]),
+        (4000, 5000, [10_000, 4500, 3000]),
+        (1000, 900, [10_000, 3000]),
+        (5000, 9900, [10_000, 8000, 6000]),
+    ],
+)
+def test_falling_steps_go_to_what_came_and_are_three_at_most(ceiling: int, bears: int, tried: list[int]) -> None:
+    assert climbed(SHORT_STEPS["direct"], ceiling, bears) == tried
+
+
+def test_the_short_form_begins_with_the_target_and_the_other_rises() -> None:
+    assert {network: steps[0] for network, steps in SHORT_STEPS.items()} == WANTED
+    assert list(STEPS) == sorted(STEPS)
 
 
 def test_a_backlog_at_the_end_is_not_held_however_short_the_delays() -> None:
@@ -86,6 +129,10 @@ def test_a_loss_in_the_step_too_fast_is_a_miss() -> None:
     assert judged([outcome(1000), outcome(4000, SLOW)]).met
     lossy = judged([outcome(1000)], [outcome(600), outcome(4000, LOST)])
     assert (lossy.lost, lossy.met) == (1, False)
+    down = judged([outcome(4000, DOUBLED), outcome(2000, LOST), outcome(1000)])
+    assert (down.lost, down.duplicates) == (1, 1)
+    assert missed(down) == ["lost, all steps", "duplicates, all steps"]
+    assert down.figures["direct_of_the_step"] == 1000
     assert judged([outcome(1000)], costs=outcome(1000, LOST)).lost == 1
 
 
