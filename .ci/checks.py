@@ -286,6 +286,7 @@ CHECKS: Sequence[Check] = (
     redis(),  # first, since it installs what `tests` then has
     Check("tests", command("uv", "run", "--no-sync", "pytest", "-q"), None),
     Check("faults", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "chaos", "property_tests/tests"), None),
+    Check("bench", command("uv", "run", "--no-sync", "pytest", "-q", "-m", "bench", "bench/tests"), None),
     postgres(15),
     postgres(16),
     postgres(17),

@@ -19,6 +19,7 @@ JUDGED_BY_AMOUNT = {"p1", "p2"}
 """The others' bounds are ratios of times far too small here; that they come out is all that is asked."""
 
 
+@pytest.mark.bench
 @pytest.mark.parametrize("name", RUNS)
 def test_a_small_run_is_reported(name: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bench", name, "--report", str(tmp_path), *RUNS[name]]

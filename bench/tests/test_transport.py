@@ -64,6 +64,7 @@ def test_a_clients_cost_is_the_geometric_mean_of_its_cases() -> None:
     assert typical_cost([measured("lean", 10.0), measured("lean", 1_000.0)]) == {"lean": pytest.approx(100.0)}
 
 
+@pytest.mark.bench
 async def test_a_small_comparison_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(transport, "SHORT_LEVELS", ((100, 0),))
     monkeypatch.setattr(transport, "CLIENTS", ("lean", "pyreqwest"))

@@ -23,13 +23,20 @@ async def found(chosen: Settings) -> Finding:
     return finding
 
 
-@pytest.mark.parametrize(("mode", "url", "warned"), [("off", NOBODY, False), ("on", None, True), ("auto", None, True)])
+UNUSABLE = f"{NOBODY}?socket_timeout=soon"
+
+
+@pytest.mark.parametrize(
+    ("mode", "url", "warned"),
+    [("off", NOBODY, False), ("on", None, True), ("auto", None, True), ("on", UNUSABLE, True)],
+)
 async def test_no_index_where_none_is_asked_for_or_none_can_be_had(
     mode: Any, url: str | None, warned: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with hint_index(settings(mode, url)) as make:
         assert make is None
     assert bool(caplog.records) is warned
+    assert "hush" not in caplog.text
 
 
 async def test_a_redis_that_is_not_there_is_nobodys_start() -> None:

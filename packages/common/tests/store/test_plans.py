@@ -221,7 +221,8 @@ async def rows_touched(connection: "Connection") -> list[float]:
 async def test_a_head_costs_the_same_beside_a_backlog(seeded: "Connection") -> None:
     assert await rows_touched(seeded) == [5]
     await seeded.execute("set enable_bitmapscan = on")
-    assert await rows_touched(seeded) == [250], "the broken twin: with bitmap scans the whole queue is read"
+    (touched,) = await rows_touched(seeded)
+    assert touched > 200, "the broken twin: with bitmap scans the whole queue is read"
 
 
 @pytest.mark.parametrize("before", ["", "vacuum analyze running"], ids=["new", "quiet"])

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from urllib.parse import quote, urlsplit
 
-from tocsin.common.clock import DatabaseClock
+from tocsin.common.clock import DatabaseClock, SystemClock
 from tocsin.common.hints.port import HintIndex
 from tocsin.common.settings import Settings
 
@@ -28,6 +28,12 @@ async def hint_index(settings: Settings) -> AsyncIterator[MakeHints | None]:
     from tocsin.common.hints.redis_index import RedisHints  # a process without hints loads no client
 
     url, name = settings.redis_url.get_secret_value(), database_name(settings)
+    try:
+        RedisHints(url, name, SystemClock().now)  # connects to nothing yet
+    except ValueError as error:  # an executor without hints serves as well, one that ends serves nobody
+        log.warning("TOCSIN_REDIS_URL cannot be used: no hints (%s)", error)
+        yield None
+        return
     made: list[RedisHints] = []
 
     def make(clock: DatabaseClock) -> HintIndex:
