@@ -35,7 +35,7 @@ from tocsin.common.store.rows import Task
 from tocsin.common.time.schedule import next_slot
 
 CONNECTIONS = (1, 8, 32)
-SECONDS, SHORT_SECONDS = 10.0, 4.0
+SECONDS, SHORT_SECONDS = 10.0, 2.0
 LEAST_SECONDS = 0.2
 REPEATS, SHORT_REPEATS = 5, 3
 WARM_UP = 50

@@ -32,6 +32,12 @@ SHORTER = (
 END_SECONDS = 30.0
 """How much longer than its calls may take a run may take to end; what has not ended then is lost."""
 
+SEEDING_SECONDS, SHORT_SEEDING_SECONDS = 27, 12
+"""For the whole town, before a window that begins at once."""
+
+BEFORE_SECONDS, SHORT_BEFORE_SECONDS = 13, 8
+"""From the first slots of such a window to the meeting, for the whole town."""
+
 _SECOND = timedelta(seconds=1)
 
 
@@ -54,8 +60,10 @@ def window_of(now: datetime, options: Options, after: timedelta, *, at_once: boo
         meeting = next_meeting(now, timedelta(seconds=90))
         return Window(meeting - timedelta(seconds=60), meeting, meeting + after)
     size = min(1.0, options.scale)
-    first = now.replace(microsecond=0) + timedelta(seconds=3 + round(27 * size))
-    meeting = first + timedelta(seconds=2 + round(13 * size))
+    seeding = SHORT_SEEDING_SECONDS if options.short else SEEDING_SECONDS
+    before = SHORT_BEFORE_SECONDS if options.short else BEFORE_SECONDS
+    first = now.replace(microsecond=0) + timedelta(seconds=3 + round(seeding * size))
+    meeting = first + timedelta(seconds=2 + round(before * size))
     return Window(first, meeting, meeting + after)
 
 

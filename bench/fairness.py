@@ -32,7 +32,7 @@ PICK = 500
 CAP = 5
 """Runs of one tenant that the rival takes in one pick."""
 
-PICKS, SHORT_PICKS = 30, 10
+PICKS, SHORT_PICKS = 30, 5
 WARM_UP = 2
 GROWTH = 1.5
 ADVANTAGE = 2.0

@@ -27,11 +27,11 @@ from tocsin.engine.tenant import PAGE
 QUEUES = (100, 1000, 4000)
 BACKLOGS = (0, 100_000, 1_000_000)
 DUE_EACH = 2
-PAIRS, SHORT_PAIRS = 60, 15
+PAIRS, SHORT_PAIRS = 60, 8
 WARM_UP = 3
 RATIO = 1.5
 
-CHURNS, SHORT_CHURNS = 60, 20
+CHURNS, SHORT_CHURNS = 60, 10
 """How often the due rows of every queue are replaced while the old transaction is open: that many dead rows stand
 before each that lives."""
 

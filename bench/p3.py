@@ -27,7 +27,7 @@ _FIVE_MINUTES = timedelta(minutes=5)
 AFTER = _FIVE_MINUTES + timedelta(seconds=30)
 """After the first five-minute mark: a second one, and half a minute."""
 
-SHORT_AFTER = timedelta(seconds=15)
+SHORT_AFTER = timedelta(seconds=10)
 
 
 async def run(options: Options, screen: Screen) -> Report:

@@ -28,8 +28,8 @@ ATTEMPTS = 3
 BACKOFF_SECONDS = 5.0
 SIGMAS = 3.0
 
-SHORTENED = 0.25
-"""Of the short form: endpoints, timeouts, back-off and the span take a quarter of their time."""
+SHORTENED = 0.15
+"""Of the short form: endpoints, timeouts, back-off and the span take so much of their time."""
 
 _LEAD_SECONDS = 3
 _SLACK = 0.1
@@ -144,7 +144,11 @@ def report(
         duplicates=duplicates,
         not_meaning="how many slow calls can be held at once: about 1,600 are. What is given up here goes on at the "
         "endpoint, as it would in life."
-        + (" In the short form all times are a quarter, so as many are in flight." if options.short else ""),
+        + (
+            f" In the short form all times are {SHORTENED:.0%} of these, so as many are in flight."
+            if options.short
+            else ""
+        ),
     )
 
 

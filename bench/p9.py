@@ -45,9 +45,9 @@ class Span:
 
 
 def span(options: Options) -> Span:
-    """The short form shows that the method works, in a minute a part; what grows needs longer to show."""
+    """The short form shows that the method works, in seconds a part; what grows needs longer to show."""
     if options.short:
-        seconds = options.amount(60, 8)
+        seconds = options.amount(16, 8)
         return Span(seconds, max(2, seconds // 4), max(2, seconds // 4))
     return Span(round(3600 * options.hours) if options.hours else 1800, 300, 60)
 

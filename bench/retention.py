@@ -18,7 +18,7 @@ from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
 
 ROWS, SHORT_ROWS = 1_000_000, 200_000
-REPEATS, SHORT_REPEATS = 5, 3
+REPEATS, SHORT_REPEATS = 5, 1
 BATCH = 10
 """Runs of each completion beside it."""
 

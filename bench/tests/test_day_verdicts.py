@@ -202,9 +202,12 @@ def test_the_window_begins_with_the_minute_before_a_full_one() -> None:
     assert window.last == window.meeting + FIVE_MINUTES
 
 
-@pytest.mark.parametrize(("scale", "seconds"), [(0.002, 3), (1.0, 30)])
-def test_at_once_there_is_time_for_the_seeding(scale: float, seconds: int) -> None:
+@pytest.mark.parametrize(
+    ("scale", "short", "seeding", "before"), [(0.002, True, 3, 2), (1.0, True, 15, 10), (1.0, False, 30, 15)]
+)
+def test_at_once_there_is_time_for_the_seeding(scale: float, short: bool, seeding: int, before: int) -> None:
     now = MEETING + timedelta(seconds=10.5)
-    window = window_of(now, Options(scale=scale), timedelta(), at_once=True)
-    assert window.first == MEETING + timedelta(seconds=10 + seconds)
-    assert window.first < window.meeting == window.last
+    window = window_of(now, Options(scale=scale, short=short), timedelta(), at_once=True)
+    assert window.first == MEETING + timedelta(seconds=10 + seeding)
+    assert window.meeting - window.first == timedelta(seconds=before)
+    assert window.meeting == window.last

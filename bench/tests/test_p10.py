@@ -38,7 +38,10 @@ def test_each_bound_is_held(name: str, bad: Judgement, target: str) -> None:
     assert missed(report({**GOOD, name: bad}, RUNS, HOSTS, {})) == [target]
 
 
-def test_bounds_shrink_with_the_runs() -> None:
-    judged = report({"cold": judgement(1.6), "ahead": judgement(0.9)}, RUNS // 10, HOSTS // 10, {})
-    assert missed(judged) == ["cold: all started within"]
-    assert [target.target for target in judged.targets[:2]] == ["<= 1.5 s", "<= 1 s"]
+def test_a_part_of_the_peak_is_held_to_the_same_bounds_and_says_that_it_is_a_part() -> None:
+    whole, part = report(GOOD, RUNS, HOSTS, {}), report(GOOD, RUNS // 4, HOSTS // 4, {})
+    assert [target.target for target in part.targets] == [target.target for target in whole.targets]
+    assert [target.target for target in whole.targets[:2]] == ["<= 15 s", "<= 6 s"]
+    assert part.figures["part_of_the_peak_percent"] == 25
+    assert "Only 25.0% of the peak" in part.not_meaning
+    assert "Only" not in whole.not_meaning
