@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,7 +11,7 @@ from itertools import repeat
 from bench.delays import delay_charts
 from bench.drive import Rig, judgement_figures, rig
 from bench.frame import Options, Screen
-from bench.ledger import Judgement, SlotKey, judge, percentile
+from bench.ledger import Arrival, Judgement, SlotKey, judge, percentile
 from bench.load import Planned, is_over, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
 from bench.network import Reach
@@ -69,11 +69,12 @@ def window_of(now: datetime, options: Options, after: timedelta, *, at_once: boo
 
 @dataclass(frozen=True, slots=True)
 class Lived:
-    """A window of the town that has passed, and the judgement on all of its slots."""
+    """A window of the town that has passed, the judgement on all of its slots, and the calls for them."""
 
     town: Town
     window: Window
     judgement: Judgement
+    arrivals: Sequence[Arrival] = ()
 
     def delays(
         self,
@@ -139,8 +140,10 @@ def town_of(options: Options, window: Window, *, peak: bool) -> Town:
     return make_town(options.seed, options.scale, window.first, window.meeting, peak=peak, patience=patience)
 
 
-async def live(ready: Rig, town: Town, window: Window, name: str) -> Lived:
+async def live(ready: Rig, town: Town, window: Window, name: str, wait: float = 0.0) -> Lived:
     """Seeds the town, waits until all runs of the window have ended, and judges them.
+
+    `wait`: for so many seconds runs may have to wait for others of their tenant.
 
     Raises:
         RuntimeError: seeding took so long that the window had begun.
@@ -154,12 +157,12 @@ async def live(ready: Rig, town: Town, window: Window, name: str) -> Lived:
     await ready.screen.wait(f"{name}: crons meet at {window.meeting:%H:%M:%S}", await ready.until(window.meeting))
     await ready.screen.wait(f"{name}: the rest of the window", await ready.until(window.last + _SECOND))
     over = _SometimesOver(ready.connection, window.last)
-    await ready.screen.wait(f"{name}: the last to end", town.longest + END_SECONDS, over)
+    await ready.screen.wait(f"{name}: the last to end", wait + town.longest + END_SECONDS, over)
     arrivals = [arrival for arrival in await ready.endpoint.take() if arrival.slot <= window.last]
     history = [row for row in await recorded_by_name(ready.connection, name) if row.slot <= window.last]
     expected = await asyncio.to_thread(town.expected, window.first, window.last)
     judgement = await asyncio.to_thread(judge, expected, arrivals, history, town.right_ends())
-    return Lived(town, window, judgement)
+    return Lived(town, window, judgement, arrivals)
 
 
 def _planned(ready: Rig, town: Town, first: datetime) -> Iterator[Planned]:

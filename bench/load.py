@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from bench.ledger import Recorded, SlotKey
+from tocsin.cli.tenants import MAX_IN_FLIGHT
 from tocsin.common.ids import Ids, lane_of
 from tocsin.common.models import CallSpec, EverySchedule, Kind, PlanSpec, RetrySpec
 from tocsin.common.store.ports import Store
@@ -87,7 +88,7 @@ async def seed_tenants(store: Store, ids: Ids, count: int) -> list[uuid.UUID]:
     made = []
     for number in range(count):
         tenant_id = ids.new()
-        await store.tenants.insert(Tenant(tenant_id, f"bench {number} {tenant_id}", 0, 1.0, 1000, None), [])
+        await store.tenants.insert(Tenant(tenant_id, f"bench {number} {tenant_id}", 0, 1.0, MAX_IN_FLIGHT, None), [])
         made.append(tenant_id)
     return made
 

@@ -135,6 +135,17 @@ class Town:
 
         return ends
 
+    def with_own_peak(self, tenant: int, meeting: datetime) -> "Town":
+        """The same town, but for the crons of one tenant: its hourly and daily ones too meet at this instant."""
+        plans = _cron_plans(meeting, peak=True)
+        tasks = [
+            replace(task, plan=plans.get((task.rhythm, task.plan.priority), task.plan))
+            if task.tenant == tenant
+            else task
+            for task in self.tasks
+        ]
+        return replace(self, tasks=tasks)
+
     def with_manner(self, tenant: int, manner: str) -> "Town":
         """The same town, but for the endpoints of one tenant."""
         tasks = [replace(task, manner=manner) if task.tenant == tenant else task for task in self.tasks]
@@ -163,12 +174,7 @@ def make_town(
     rhythms, manners, priorities = (
         _shuffled(shared_out(count, shares), rng) for shares in (RHYTHMS, mix(patience), PRIORITIES)
     )
-    crons = cron_texts(meeting, peak=peak)
-    plans = {
-        (rhythm, priority): PlanSpec(schedule=CronSchedule(cron=text), priority=priority)
-        for rhythm, text in crons.items()
-        for priority in Priority
-    }
+    plans = _cron_plans(meeting, peak=peak)
     tasks = []
     for owner, rhythm, manner, priority in zip(owners, rhythms, manners, priorities, strict=True):
         plan = plans.get((rhythm, priority))
@@ -177,6 +183,15 @@ def make_town(
             plan = PlanSpec(schedule=AtSchedule(at=at), priority=priority)
         tasks.append(TownTask(ids.new(first), owner, rhythm, manner, plan))
     return Town(tenants, tasks, patience)
+
+
+def _cron_plans(meeting: datetime, *, peak: bool) -> dict[tuple[Rhythm, Priority], PlanSpec]:
+    """One for all tasks of a rhythm and a priority."""
+    return {
+        (rhythm, priority): PlanSpec(schedule=CronSchedule(cron=text), priority=priority)
+        for rhythm, text in cron_texts(meeting, peak=peak).items()
+        for priority in Priority
+    }
 
 
 def cron_texts(meeting: datetime, *, peak: bool) -> dict[Rhythm, str]:

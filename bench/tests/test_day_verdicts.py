@@ -9,7 +9,7 @@ import pytest
 from bench import p3, p4, p5, p6
 from bench.day import Lived, Window, window_of
 from bench.frame import Options
-from bench.ledger import Judgement, SlotKey
+from bench.ledger import Arrival, Judgement, SlotKey
 from bench.report import Report
 from bench.town import TownTask, make_town
 from tocsin.common.models import Priority
@@ -140,9 +140,24 @@ def test_the_worst_of_the_five_minute_marks_counts() -> None:
     assert p3_report(minute).met
 
 
-def p6_report(others: float, own: float = 5.0) -> Report:
-    noisy = lived(peak=False, delay=lambda task, slot: own if task.tenant == p6.NOISY else others)
-    return p6.report(Options(), [lived(peak=False, delay=lambda task, slot: 0.5)], [noisy], {}, {})
+def beside(others: float, *, hangs: bool = True, called: float = 0.1, cap: int = 10_000) -> Lived:
+    """A day with the noisy tenant's own peak, its runs called so many seconds after they were due, `cap` of them; the
+    others start `others` seconds after the mark, and are on time else."""
+    town = p6.neighbours(make_town(1, 0.02, WINDOW.first, MEETING, peak=False), WINDOW, hangs=hangs)
+    tenant_of = {task.id: task.tenant for task in town.tasks}
+    slots = town.expected(WINDOW.first, WINDOW.last)
+    delays = {
+        (task, slot): called if tenant_of[task] == p6.NOISY else others if slot == MEETING else DUE
+        for task, slot in slots
+    }
+    own = [key for key in slots if tenant_of[key[0]] == p6.NOISY][:cap]
+    arrivals = [Arrival(slot.timestamp() + called, task, task, slot) for task, slot in own]
+    return Lived(town, WINDOW, judged(delays), arrivals)
+
+
+def p6_report(others: float, called: float = 0.1, cap: int = 10_000) -> Report:
+    noisy = beside(others, called=called, cap=cap)
+    return p6.report(Options(), [beside(0.5, hangs=False)], [noisy], {}, {})
 
 
 def test_neighbours_of_a_noisy_tenant_may_be_a_little_later() -> None:
@@ -150,13 +165,40 @@ def test_neighbours_of_a_noisy_tenant_may_be_a_little_later() -> None:
     assert p6_report(0.524).met
     assert len(missed(p6_report(0.526))) == 1
     assert p6_report(0.4).met
-    quick = lived(peak=False)
-    later = lived(peak=False, delay=lambda task, slot: DUE + 0.019)
-    too_late = lived(peak=False, delay=lambda task, slot: DUE + 0.021)
+    quick, later = beside(DUE, hangs=False), beside(DUE + 0.019)
     assert p6.report(Options(), [quick], [later], {}, {}).met
-    assert not p6.report(Options(), [quick], [too_late], {}, {}).met
-    assert not p6.report(Options(), [quick], [with_fault(quick, lost=1)], {}, {}).met
-    assert not p6.report(Options(), [with_fault(quick, duplicates=1)], [quick], {}, {}).met
+    assert not p6.report(Options(), [quick], [beside(DUE + 0.021)], {}, {}).met
+    assert not p6.report(Options(), [quick], [with_fault(later, lost=1)], {}, {}).met
+    assert not p6.report(Options(), [with_fault(quick, duplicates=1)], [later], {}, {}).met
+
+
+def test_the_noisy_tenant_has_its_calls_open_at_the_mark() -> None:
+    found = p6_report(0.5)
+    could = found.figures["calls_that_could_hang_at_the_mark"]
+    assert found.figures["calls_that_hang_at_the_mark"] == could
+    own = [task for task in make_town(1, 0.02, WINDOW.first, MEETING, peak=False).tasks if task.tenant == p6.NOISY]
+    assert isinstance(could, int)
+    assert could >= 0.5 * len(own)
+
+
+HOLDS = "calls that hang at the mark, of those that could"
+
+
+@pytest.mark.parametrize(
+    ("called", "cap"), [(0.1, 0), (0.1, 100), (15.1, 10_000), (-16.0, 10_000)], ids=["none", "few", "late", "over"]
+)
+def test_a_mark_at_which_no_calls_hang_is_not_judged_as_one(called: float, cap: int) -> None:
+    assert missed(p6_report(0.5, called, cap)) == [HOLDS]
+
+
+def test_calls_to_an_endpoint_that_answers_do_not_hang() -> None:
+    answering = beside(0.5, hangs=False)
+    assert missed(p6.report(Options(), [answering], [answering], {}, {})) == [HOLDS]
+
+
+def test_of_several_days_the_one_with_the_fewest_calls_open_counts() -> None:
+    days = [beside(0.5), beside(0.5, cap=0)]
+    assert missed(p6.report(Options(), [beside(0.5, hangs=False)], days, {}, {})) == [HOLDS]
 
 
 def test_the_arithmetic_of_slow_endpoints() -> None:
