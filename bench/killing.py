@@ -12,7 +12,7 @@ import psutil
 from bench.delays import delay_charts
 from bench.drive import Played, judgement_figures
 from bench.frame import Options
-from bench.ledger import Arrival, SlotKey, delay_figures, judge
+from bench.ledger import Arrival, Judgement, SlotKey, delay_figures, judge
 from bench.report import Environment, Figure, Report, at_most, exactly
 from bench.system import Connection
 
@@ -81,31 +81,43 @@ def aftermath(due: Mapping[SlotKey, float], arrivals: Sequence[Arrival], killed:
     )
 
 
-def report(test: str, played: Played, killed: Killed, where: Environment, figures: Mapping[str, Figure]) -> Report:
-    """Judges the load in which the kill fell."""
+def report(
+    test: str,
+    before: Judgement,
+    played: Played,
+    killed: Killed,
+    where: Environment,
+    figures: Mapping[str, Figure],
+) -> Report:
+    """Judges the load in which the kill fell. What was lost or called twice in the one `before` it counts too; there
+    nothing may be called again."""
     due = played.load.expected()
     judgement = judge(due, played.arrivals, played.history)
     found = aftermath(due, played.arrivals, killed)
+    lost, unrecorded = before.lost + judgement.lost, before.duplicates + judgement.duplicates
+    again_before = before.duplicates + before.retried
     return Report(
         test=test,
         environment=where,
         targets=[
-            exactly("lost", 0, judgement.lost),
-            exactly("calls without a recorded attempt", 0, judgement.duplicates),
+            exactly("lost", 0, lost),
+            exactly("calls without a recorded attempt", 0, unrecorded),
             at_most("called again, of those in flight", found.in_flight, found.again, "calls"),
-            exactly("called again though not in flight", 0, found.astray),
+            exactly("called again though not in flight", 0, again_before + found.astray),
             at_most("all called, after the kill", REFIRED_SECONDS, found.refired, "s"),
         ],
         figures={
             "held_at_the_kill": len(killed.held),
             "in_flight_at_the_kill": found.in_flight,
             "called_again": found.again,
+            "called_again_before_the_kill": again_before,
+            "lost_before_the_kill": before.lost,
             **figures,
             **judgement_figures(judgement),
             **delay_figures(judgement),
         },
-        lost=judgement.lost,
-        duplicates=found.again,
+        lost=lost,
+        duplicates=again_before + found.again,
         charts=delay_charts({"all": judgement.delay_of}, [("killed", killed.at, killed.at)]),
         not_meaning="a proof: one kill at one moment; the property tests strike everywhere. On one machine a death is "
         "proven by its pid, within two seconds; on several it takes a lease's ttl of ten.",

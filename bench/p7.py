@@ -26,8 +26,7 @@ async def run(options: Options, screen: Screen) -> Report:
         await screen.wait("the next burst comes near", wait)
         killed = await killing.kill(ready.connection)
         played = await ready.play(load)
-        figures = {"lost_in_the_burst_before": first.judgement.lost, **ready.usage()}
-        return killing.report("p7", played, killed, ready.environment, figures)
+        return killing.report("p7", first.judgement, played, killed, ready.environment, ready.usage())
 
 
 MEASUREMENT = Measurement("p7", "an executor killed between bursts: lost 0, nothing called twice, on within 15 s", run)

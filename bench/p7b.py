@@ -22,7 +22,7 @@ async def run(options: Options, screen: Screen) -> Report:
     options = killing.with_a_survivor(options)
     burst = options.amount(SHORT_BURST if options.short else BURST, 20)
     async with rig(options, screen, killing.TENANTS) as ready:
-        await ready.drive(max(1, burst // 20), 2, killing.PATH)  # connections and statements are made once
+        first = await ready.drive(max(1, burst // 20), 2, killing.PATH)  # connections and statements are made once
         load = await ready.seeded(burst, 1, killing.PATH)
         struck: list[killing.Killed] = []
 
@@ -36,7 +36,7 @@ async def run(options: Options, screen: Screen) -> Report:
         (killed,) = struck
         before = sum(1 for arrival in played.arrivals if arrival.at <= killed.at)
         figures = {"called_before_the_kill_percent": math.floor(100 * before / load.runs), **ready.usage()}
-        return killing.report("p7b", played, killed, ready.environment, figures)
+        return killing.report("p7b", first.judgement, played, killed, ready.environment, figures)
 
 
 MEASUREMENT = Measurement(

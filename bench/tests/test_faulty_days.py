@@ -53,8 +53,8 @@ def played(again: Sequence[tuple[int, float]] = (), missing: int = -1) -> tuple[
     return Played(load, arrivals, [*sent, *ended], 0.0, {}, 0, 0, 1.0), runs
 
 
-def judged(found: Played, held: Sequence[UUID]) -> Report:
-    return killing.report("p7b", found, Killed(AT, frozenset(held)), {}, {})
+def judged(found: Played, held: Sequence[UUID], before: Judgement = CLEAN) -> Report:
+    return killing.report("p7", before, found, Killed(AT, frozenset(held)), {}, {})
 
 
 def called_by_the_kill(found: Played) -> int:
@@ -91,6 +91,22 @@ def test_a_late_call_and_a_lost_one_are_found() -> None:
     assert missed(judged(late, runs[:1])) == ["all called, after the kill"]
     lost, runs = played(again=[(0, 3.0)], missing=19)
     assert missed(judged(lost, runs[:1])) == ["lost"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        ("lost", ["lost"]),
+        ("duplicates", ["calls without a recorded attempt", "called again though not in flight"]),
+        ("retried", ["called again though not in flight"]),
+    ],
+)
+def test_what_was_lost_or_doubled_in_the_burst_before_the_kill_counts(fault: str, what: list[str]) -> None:
+    found, runs = played(again=[(0, 3.0)])
+    assert judged(found, runs[:1]).met
+    report = judged(found, runs[:1], replace(CLEAN, **{fault: 2}))  # type: ignore[arg-type]
+    assert missed(report) == what
+    assert (report.lost, report.duplicates) == ((2, 1) if fault == "lost" else (0, 3))
 
 
 def test_a_burst_after_the_kill_counts_from_when_it_is_due() -> None:
