@@ -4,8 +4,9 @@ An adapter is a program with four commands, run as `python -m bench.peers.<name>
 
     prepare                 makes the peer's tables in an empty database; nothing to do where it has none
     work                    one worker process; prints `ready` once it takes jobs, and works until SIGTERM
-    enqueue COUNT RATE DUE  puts COUNT jobs in, see `Jobs` for when each is due; where the peer cannot defer, prints
-                            `ready` and puts each in at its due instant
+    enqueue COUNT RATE DUE WARM
+                            puts COUNT jobs and the WARM-up's in, see `Jobs` for when each is due; where the peer cannot
+                            defer, prints `ready` and puts each in at its due instant
     results                 prints how many jobs the peer has kept as having succeeded, `none` where it keeps none
 
 The environment gives PEER_DATABASE, PEER_REDIS and PEER_URL. A job is its number and its due instant; to do it is to
@@ -27,6 +28,9 @@ import aiohttp
 TICKS = 100
 """Due instants in a second of a steady load; jobs of one tick are due together."""
 
+WARM_SECONDS = 2.0
+"""From the warm-up's instant to the first job's."""
+
 CONNECTIONS = 500
 """Open to the endpoint at most, by one process."""
 
@@ -39,18 +43,28 @@ Runner = Callable[[Coroutine[Any, Any, None]], None]
 @dataclass(frozen=True, slots=True)
 class Jobs:
     """`count` jobs, numbered from 0; `rate` a second are due from `due` (Unix seconds) on, or all at it where `rate`
-    is 0."""
+    is 0. Before them come `warm` jobs, numbered from `count`, all due at one instant: by them the workers that are then
+    measured make their connections and statements."""
 
     count: int
     rate: int
     due: float
+    warm: int = 0
+
+    @property
+    def begins(self) -> float:
+        """The first due instant, the warm-up's where there is one."""
+        return self.due - WARM_SECONDS if self.warm else self.due
 
     def due_of(self, number: int) -> float:
         return self.due + (number * TICKS // self.rate) / TICKS if self.rate else self.due
 
     def __iter__(self) -> Iterator[tuple[int, float]]:
         """(number, due instant), by due instant."""
-        return ((number, self.due_of(number)) for number in range(self.count))
+        for number in range(self.count, self.count + self.warm):
+            yield number, self.begins
+        for number in range(self.count):
+            yield number, self.due_of(number)
 
 
 def job_id(number: int) -> UUID:
@@ -127,8 +141,8 @@ def main(
     elif command == "work":
         done = work()
     elif command == "enqueue":
-        count, rate, due = rest
-        done = enqueue(Jobs(int(count), int(rate), float(due)))
+        count, rate, due, warm = rest
+        done = enqueue(Jobs(int(count), int(rate), float(due), int(warm)))
     else:
         done = _printed(None if results is None else results())
     if done is not None:

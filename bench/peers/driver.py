@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -18,18 +17,20 @@ import asyncpg
 from bench.endpoint import ROOT, Endpoint
 from bench.frame import Screen
 from bench.ledger import Arrival
-from bench.peers.adapter import Jobs, job_id
+from bench.peers.adapter import WARM_SECONDS, Jobs, job_id
 from bench.peers.catalogue import Peer
 from bench.peers.verdict import Outcome, judged
+from bench.runtimes import free_port
 
 READY_SECONDS = 30.0
-LEAD_SECONDS = 4.0
+LEAD_SECONDS = 3.0
 """From the last job put in to the first due instant: workers start in it."""
+
+WARM_MARGIN_SECONDS = 0.2
+"""Before the measured jobs' instant the warm-up is looked at for the last time."""
 
 SETTLE_SECONDS = 1.0
 """After the last job's call: a second call of a job, and results that are still being written, come in it."""
-
-STOP_SECONDS = 10.0
 
 
 class AdapterError(Exception):
@@ -109,13 +110,7 @@ class Command:
         return f"{self.name} ended with {code}" + (f": {lines[-1][:200]}" if lines else "")
 
     async def stop(self) -> None:
-        """Ends it and all that it has started."""
-        if self.process.returncode is None:
-            self.process.terminate()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(STOP_SECONDS):
-                    while self.process.returncode is None:  # `wait` would wait for its children too
-                        await asyncio.sleep(0.05)
+        """Ends it and all that it has started, at once: what is left of a peer once it is judged matters to nobody."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         await self.process.wait()
@@ -123,13 +118,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One load for one peer. `rate` 0: all due at one instant. `limit`: seconds after the last due instant."""
+    """One load for one peer. `rate` 0: all due at one instant. `limit`: seconds after the last due instant. `warm`
+    jobs go before it, by the same workers, and are not judged."""
 
     peer: Peer
     processes: int
     count: int
     rate: int
     limit: float
+    warm: int = 0
 
     @property
     def text(self) -> str:
@@ -146,9 +143,10 @@ async def attempted(attempt: Attempt, adapter: Adapter, endpoint: Endpoint, scre
         AdapterError: a command failed before there was anything to measure.
         LateError: the first due instant came before workers were ready and jobs were in.
     """
-    jobs = Jobs(attempt.count, attempt.rate, time.time() + lead)
-    due = {job_id(number): instant for number, instant in jobs}
-    enqueue = ("enqueue", str(jobs.count), str(jobs.rate), repr(jobs.due))
+    first = time.time() + lead
+    jobs = Jobs(attempt.count, attempt.rate, first + WARM_SECONDS if attempt.warm else first, attempt.warm)
+    due = {job_id(number): jobs.due_of(number) for number in range(jobs.count)}
+    enqueue = ("enqueue", str(jobs.count), str(jobs.rate), repr(jobs.due), str(jobs.warm))
     workers: list[Command] = []
     async with contextlib.AsyncExitStack() as stack:
         await endpoint.take()
@@ -163,20 +161,43 @@ async def attempted(attempt: Attempt, adapter: Adapter, endpoint: Endpoint, scre
             putting = await adapter.start(*enqueue, log="enqueue")
             stack.push_async_callback(putting.stop)
             await putting.ready()
-        if time.time() > jobs.due:
-            raise LateError(f"not ready at the jobs' instant, {lead:.0f} s after the start")
+        if time.time() > jobs.begins:
+            raise LateError(f"not ready at the first instant, {lead:.0f} s after the start")
+        before, cold = await _warmed(jobs, endpoint, attempt.text, screen)
         ends = due[job_id(attempt.count - 1)] + attempt.limit
-        arrivals, fault = await _until_called(due, endpoint, workers, ends, attempt.text, screen)
-        kept = await _kept(adapter)
-    return judged(due, arrivals, processes=attempt.processes, kept=kept, fault=fault)
+        arrivals, fault = await _until_called(due, before, endpoint, workers, ends, attempt.text, screen)
+        kept = await _kept(adapter, jobs.warm)
+    return judged(due, arrivals, processes=attempt.processes, kept=kept, cold=cold, fault=fault)
+
+
+async def _warmed(jobs: Jobs, endpoint: Endpoint, text: str, screen: Screen) -> tuple[list[Arrival], int]:
+    """Waits for the warm-up's calls up to the measured jobs' instant; all calls so far, and how many of its jobs had
+    none."""
+    if not jobs.warm:
+        return [], 0
+
+    async def over() -> bool:
+        return await endpoint.count() >= jobs.warm
+
+    await screen.wait(f"{text}: warm-up", max(0.0, jobs.due - WARM_MARGIN_SECONDS - time.time()), over)
+    arrivals = await endpoint.take()
+    called = {arrival.task_id for arrival in arrivals}
+    return arrivals, sum(job_id(jobs.count + number) not in called for number in range(jobs.warm))
 
 
 async def _until_called(
-    due: Mapping[UUID, float], endpoint: Endpoint, workers: Sequence[Command], ends: float, text: str, screen: Screen
+    due: Mapping[UUID, float],
+    before: Sequence[Arrival],
+    endpoint: Endpoint,
+    workers: Sequence[Command],
+    ends: float,
+    text: str,
+    screen: Screen,
 ) -> tuple[list[Arrival], str | None]:
-    """The calls up to a moment after the last job's first one; and why there are not all of them, if so."""
-    arrivals: list[Arrival] = []
-    waiting = set(due)
+    """The calls, `before` among them, up to a moment after the last job's first one; and why there are not all of them,
+    if so."""
+    arrivals = list(before)
+    waiting = set(due).difference(arrival.task_id for arrival in before)
     dead: list[Command] = []
 
     async def over() -> bool:
@@ -195,24 +216,20 @@ async def _until_called(
     return arrivals, None if finished else "cut: it did not finish in its time"
 
 
-async def _kept(adapter: Adapter) -> int | None:
+async def _kept(adapter: Adapter, warm: int) -> int | None:
+    """How many results it has kept beside those of its `warm` jobs."""
     try:
         said = await adapter.run("results", seconds=READY_SECONDS)
     except AdapterError:
         return 0
-    return None if said == "none" else int(said)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    return None if said == "none" else max(0, int(said) - warm)
 
 
 @asynccontextmanager
 async def redis_running(server: Path, folder: Path) -> AsyncIterator[str]:
     """A Redis with the settings that it is shipped with, its files in `folder`, which is there; gives its URL.
+
+    Not that of `tocsin up`, which keeps nothing on disk and forgets when full: a queue would lose jobs in it.
 
     Raises:
         AdapterError: it did not come up.

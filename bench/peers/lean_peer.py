@@ -4,6 +4,7 @@ import asyncio
 import os
 import random
 
+from bench.caller import OpenGate
 from bench.peers import adapter
 from bench.peers.bare_peer import at_their_instants, work
 from tocsin.common.clock import SystemClock
@@ -12,16 +13,6 @@ from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.resolver import AiodnsLookup, CachingResolver
 from tocsin.executor.transport.lean import LeanTransport
 from tocsin.executor.transport.port import OutgoingRequest, Response
-
-
-class OpenGate:
-    """Stops nothing."""
-
-    async def ready(self) -> None:
-        return
-
-    def check(self) -> None:
-        return
 
 
 async def enqueue(jobs: adapter.Jobs) -> None:

@@ -1,62 +1,71 @@
 """Tocsin itself at the peers' two tests: the whole product as `tocsin up` starts it."""
 
 import dataclasses
-from datetime import datetime, timedelta
+from dataclasses import dataclass
 
-from bench.drive import DRAIN_SECONDS, LEAD_SECONDS, Rig, rig
+from bench.drive import LEAD_SECONDS, Rig, rig
 from bench.frame import Options, Screen
 from bench.ledger import Judgement, judge
-from bench.load import Load, is_over, make_load, recorded, seed
+from bench.load import Load, make_load, seed
 from bench.peers.verdict import OURS, Outcome, Row
 from bench.report import Environment
+from tocsin.common.settings import Settings
+
+TRANSPORT = Settings.model_fields["transport"].default
+"""What the executors call with: no setting of the caller's own reaches them."""
 
 TENANTS = 100
 SEEDED_A_SECOND = 3000
 """Tasks, cautiously: the first slot is later than the seeding's end."""
 
-WARM_UP = 200
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The two tests: `drain` runs at one instant at an endpoint that answers at once, then `rate` a second for
+    `seconds` at one that answers after `wait_ms`; each after `warm_up` runs at one instant at the same endpoint."""
+
+    warm_up: int
+    drain: int
+    rate: int
+    seconds: int
+    wait_ms: int
 
 
-async def measured(
-    options: Options, screen: Screen, count: int, rate: int, seconds: int, wait_ms: int
-) -> tuple[Row, Environment]:
-    """The drain of `count`, then `rate` a second for `seconds` at an endpoint that answers after `wait_ms`."""
-    async with rig(options, screen, min(TENANTS, rate)) as ready:
-        await _driven(ready, WARM_UP, 2, 0, at_once=False)  # connections and statements are made once
-        drain = await _driven(ready, count, 1, 0, at_once=True)
-        steady = await _driven(ready, rate, seconds, wait_ms, at_once=False)
+async def measured(options: Options, screen: Screen, work: Work) -> tuple[Row, Environment]:
+    """Our row, and where all of it ran."""
+    tenants = min(TENANTS, work.rate)
+    async with rig(options, screen, tenants) as ready:
+        await _judged(ready, await _at_one_instant(ready, work.warm_up, "0ms/"))
+        drain = await _judged(ready, await _at_one_instant(ready, work.drain, "0ms/"))
+        path = f"{work.wait_ms}ms/"
+        await _judged(ready, await _at_one_instant(ready, work.warm_up, path))
+        steady = await _judged(ready, await ready.seeded(work.rate, work.seconds, path))
         where = ready.environment
     executors = options.executors
     row = Row(
         OURS,
         "this tree",
-        f"as shipped, {min(TENANTS, rate)} tenants",
+        f"as shipped, {tenants} tenants, transport {TRANSPORT}",
         drains=[_outcome(drain, executors)],
         steadies=[_outcome(steady, executors)],
     )
     return row, where
 
 
-async def _driven(ready: Rig, rate: int, seconds: int, wait_ms: int, *, at_once: bool) -> Judgement:
-    """`rate` tasks in each of `seconds` seconds, spread over the second or all at its start."""
+async def _at_one_instant(ready: Rig, count: int, path: str) -> Load:
+    """Puts in `count` tasks of one run each, all due at the same instant: what `Rig.seeded` spreads over a second."""
     ready.loads += 1
-    lead = timedelta(seconds=LEAD_SECONDS + 1 + rate // SEEDED_A_SECOND)
-    first: datetime = (await ready.connection.fetchval("select clock_timestamp()")).replace(microsecond=0) + lead
-    url = f"{ready.endpoint.url}{wait_ms}ms/"
-    load = make_load(f"peers {ready.loads}", ready.ids, ready.tenants, rate, first, seconds, url)
-    if at_once:
-        load = dataclasses.replace(load, plan=load.plan.model_copy(update={"spread_seconds": 0}))
-    await ready.endpoint.take()
+    first = await ready.instant(LEAD_SECONDS + count // SEEDED_A_SECOND)
+    load = make_load(f"load {ready.loads}", ready.ids, ready.tenants, count, first, 1, ready.endpoint.url + path)
+    load = dataclasses.replace(load, plan=load.plan.model_copy(update={"spread_seconds": 0}))
     await seed(ready.connection, ready.ids, load)
-    text = f"tocsin: {load.runs:,} runs {'at one instant' if at_once else f'at {rate:,}/s'}"
-    await ready.screen.wait(text, await _seconds_to_end(ready, load))
-    await ready.screen.wait(f"{text}: the last to end", DRAIN_SECONDS, lambda: is_over(ready.connection))
-    return judge(load.expected(), await ready.endpoint.take(), await recorded(ready.connection, load))
+    return load
 
 
-async def _seconds_to_end(ready: Rig, load: Load) -> float:
-    now: datetime = await ready.connection.fetchval("select clock_timestamp()")
-    return max(0.0, (load.end - now).total_seconds())
+async def _judged(ready: Rig, load: Load) -> Judgement:
+    """Settling lasts as long as the load: the rig is to count nothing beside it."""
+    played = await ready.play(load, settle=load.seconds)
+    return judge(load.expected(), played.arrivals, played.history)
 
 
 def _outcome(judgement: Judgement, executors: int) -> Outcome:

@@ -21,7 +21,8 @@ class Outcome:
 
     `delays`: seconds from due to the first call, rising, one a job that was called. `lost`: jobs without a call.
     `duplicates`: calls beyond a job's first. `early`: calls before the due instant. `kept`: jobs that the peer has on
-    record as having succeeded, None where it keeps none. `fault` says why the attempt ended before its jobs did.
+    record as having succeeded, None where it keeps none. `cold`: jobs of the warm-up that were still to be called when
+    the measured ones were due. `fault` says why the attempt ended before its jobs did.
     """
 
     processes: int
@@ -31,6 +32,7 @@ class Outcome:
     duplicates: int
     early: int = 0
     kept: int | None = None
+    cold: int = 0
     fault: str | None = None
 
     @property
@@ -55,6 +57,7 @@ def judged(
     *,
     processes: int,
     kept: int | None = None,
+    cold: int = 0,
     fault: str | None = None,
 ) -> Outcome:
     """Holds what the endpoint saw against what was `due` (Unix seconds by id); calls of other ids do not count."""
@@ -75,6 +78,7 @@ def judged(
         duplicates=sum(calls.values()) - len(first),
         early=early,
         kept=kept,
+        cold=cold,
         fault=fault,
     )
 
@@ -190,6 +194,8 @@ def note(row: Row) -> str:
             continue
         if outcome.fault is not None:
             said.append(f"{name}: {outcome.fault}, {len(outcome.delays):,} of {outcome.expected:,} called")
+        if outcome.cold:
+            said.append(f"{name}: {outcome.cold:,} jobs of its warm-up were still to come")
         if outcome.early:
             said.append(f"{name}: {outcome.early:,} calls early")
         if outcome.kept is not None and outcome.kept < len(outcome.delays):

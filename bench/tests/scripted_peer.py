@@ -39,7 +39,9 @@ def work(manner: str) -> None:
         held = os.open(KEPT.parent / "held", os.O_RDWR)
         subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], pass_fds=(held,))
         os.close(held)
-    count, _, due = KEPT.read_text().split()
+    count, _, due, warm = KEPT.read_text().split()
+    for number in range(int(count), int(count) + int(warm) - (manner == "stays-cold")):
+        call(number, float(due))
     for number in range(int(count)):
         if manner == "crashes" and number == 2:
             sys.exit("it broke")
@@ -59,7 +61,8 @@ def main(manner: str, command: str, *rest: str) -> None:
             sys.exit("no room")
         KEPT.write_text(" ".join(rest))
     elif command == "results":
-        print("none" if manner == "keeps-none" else KEPT.read_text().split()[0])
+        count, _, _, warm = KEPT.read_text().split()
+        print("none" if manner == "keeps-none" else int(count) + int(warm))
 
 
 if __name__ == "__main__":

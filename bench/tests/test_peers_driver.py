@@ -42,9 +42,9 @@ def scripted(manner: str, endpoint: Endpoint, folder: Path) -> Adapter:
     return Adapter((sys.executable, SCRIPT, manner), environment, folder)
 
 
-async def outcome(manner: str, endpoint: Endpoint, folder: Path, limit: float = 0.0) -> Outcome:
+async def outcome(manner: str, endpoint: Endpoint, folder: Path, limit: float = 0.0, warm: int = 0) -> Outcome:
     """`limit` -LEAD: cut as soon as it has been looked at once."""
-    attempt = Attempt(PEER, 1, COUNT, 0, limit)
+    attempt = Attempt(PEER, 1, COUNT, 0, limit, warm)
     return await attempted(attempt, scripted(manner, endpoint, folder), endpoint, Screen(), LEAD)
 
 
@@ -53,6 +53,17 @@ async def test_a_peer_that_does_its_jobs(endpoint: Endpoint, tmp_path: Path) -> 
     assert found.whole
     assert (found.lost, found.duplicates, found.kept, len(found.delays)) == (0, 0, COUNT, COUNT)
     assert found.early == COUNT
+
+
+async def test_a_warm_up_is_not_judged(endpoint: Endpoint, tmp_path: Path) -> None:
+    found = await outcome("honest", endpoint, tmp_path, warm=2)
+    assert found.whole
+    assert (found.expected, found.duplicates, found.kept, found.cold, len(found.delays)) == (COUNT, 0, COUNT, 0, COUNT)
+
+
+async def test_a_warm_up_that_is_not_over_is_said(endpoint: Endpoint, tmp_path: Path) -> None:
+    found = await outcome("stays-cold", endpoint, tmp_path, warm=2)
+    assert (found.whole, found.cold) == (True, 1)
 
 
 async def test_a_second_call_of_a_job_is_a_duplicate(endpoint: Endpoint, tmp_path: Path) -> None:
@@ -128,6 +139,13 @@ def test_jobs_of_a_steady_load_are_due_by_ticks() -> None:
     assert jobs[1000] == (1000, 51.0)
     assert jobs[-1][1] == pytest.approx(52.49)
     assert {due for _, due in Jobs(3, 0, 50.0)} == {50.0}
+
+
+def test_the_warm_up_comes_first_at_one_instant_with_numbers_of_its_own() -> None:
+    jobs = Jobs(2, 0, 50.0, warm=2)
+    assert jobs.begins == 50.0 - adapter.WARM_SECONDS
+    assert list(jobs) == [(2, jobs.begins), (3, jobs.begins), (0, 50.0), (1, 50.0)]
+    assert Jobs(2, 0, 50.0).begins == 50.0
 
 
 def test_a_job_has_the_names_that_tocsin_sends() -> None:

@@ -1,5 +1,6 @@
 """What became of a peer: losses, duplicates, the best of several attempts, the targets and the table."""
 
+import sys
 import tomllib
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,12 +14,13 @@ from bench.ledger import Arrival
 from bench.peers import measurement
 from bench.peers.catalogue import PEERS, PROJECT, Peer, locked_versions, version_of
 from bench.peers.driver import with_database
-from bench.peers.installation import NotInstalledError, python_of
+from bench.peers.installation import NotInstalledError, python_of, pythons_of
 from bench.peers.verdict import COLUMNS, Outcome, Row, best_drain, best_steady, cells, figures, judged, note, targets
 
 A, B, STRANGER = UUID(int=1), UUID(int=2), UUID(int=9)
 SLOT = datetime(2026, 3, 1, tzinfo=UTC)
 DUE = {A: 100.0, B: 100.0}
+BARE = next(peer for peer in PEERS if peer.is_bare)
 
 
 def arrival(name: UUID, at: float) -> Arrival:
@@ -118,10 +120,11 @@ def test_a_peer_that_broke_after_its_first_jobs_is_not_the_best() -> None:
 def test_a_row_says_what_its_reader_must_know() -> None:
     assert note(OURS) == ""
     assert note(Row("arq", "1", "", not_run="no redis-server")) == "NOT RUN: no redis-server"
-    drain = replace(drained(1.0, fault="cut: it did not finish in its time"), kept=990, early=3)
+    drain = replace(drained(1.0, fault="cut: it did not finish in its time"), kept=990, early=3, cold=7)
     cut = Row("arq", "1", "", [drain])
     assert note(cut) == (
-        "drain: cut: it did not finish in its time, 1,000 of 1,000 called; drain: 3 calls early; "
+        "drain: cut: it did not finish in its time, 1,000 of 1,000 called; "
+        "drain: 7 jobs of its warm-up were still to come; drain: 3 calls early; "
         "drain: 990 results kept of 1,000 calls"
     )
     assert len(cells(cut)) == len(cells(Row("x", "", "", not_run="y"))) == len(COLUMNS)
@@ -155,13 +158,16 @@ async def test_without_uv_nothing_is_installed(monkeypatch: pytest.MonkeyPatch) 
         await python_of(PEERS[0])
 
 
-async def test_a_peer_that_cannot_be_had_is_said_to_be_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    async def refused(peer: Peer) -> Path:
-        raise NotInstalledError("uv sync: no such version")
+async def test_one_environment_that_cannot_be_had_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "")
+    found = await pythons_of([PEERS[0], BARE])
+    assert isinstance(found[PEERS[0]], NotInstalledError)
+    assert found[BARE] == Path(sys.executable)
 
-    monkeypatch.setattr(measurement, "python_of", refused)
+
+async def test_a_peer_that_cannot_be_had_is_said_to_be_so(tmp_path: Path) -> None:
     bench = measurement.Bench(Options(), Screen(), tmp_path, "", endpoint=None)  # type: ignore[arg-type]
-    found = await measurement.measured(bench, PEERS[0])
+    found = await measurement.measured(bench, PEERS[0], NotInstalledError("uv sync: no such version"))
     assert (found.not_run, found.drain, found.steady) == ("uv sync: no such version", None, None)
 
 
