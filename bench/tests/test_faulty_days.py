@@ -153,16 +153,34 @@ def test_a_flat_day_is_met_and_each_growth_is_missed() -> None:
     rising = [[0.01 * (n + 1)] * 100 for n in range(6)]
     assert missed(p9.report([replace(FLAT, delays=rising)], {})) == ["plain: start delay p99, rise that is no chance"]
     fat = replace(FLAT, resident=[100.0] * 5 + [105.1])
-    assert missed(p9.report([fat], {})) == ["plain: executors' resident memory, last window against first"]
+    assert missed(p9.report([fat], {})) == ["plain: executors' resident memory, the last sixth against the first"]
     dead = replace(FLAT, dead=[10.0, 20.0, 30.0, 40.0, 50.0, 60.0])
     assert missed(p9.report([dead], {})) == ["plain: dead rows, rise that is no chance"]
+
+
+def test_a_small_rise_is_told_from_chance_in_thirty_windows() -> None:
+    """One of a sixth in all, window by window, beside noise of a twentieth."""
+    noise = [0.0005 * (-1) ** n for n in range(p9.WINDOWS)]
+    even = [0.01 + each for each in noise]
+    rising = [each + 0.0017 * n / p9.WINDOWS for n, each in enumerate(even)]
+    whole = replace(FLAT, resident=[100.0] * p9.WINDOWS, dead=[50.0, 60.0] * (p9.WINDOWS // 2))
+    assert p9.report([replace(whole, delays=[[each] * 100 for each in even])], {}).met
+    report = p9.report([replace(whole, delays=[[each] * 100 for each in rising])], {})
+    assert missed(report) == ["plain: start delay p99, rise that is no chance"]
+
+
+def test_memory_that_settles_in_its_first_minute_is_flat_and_one_that_leaks_is_not() -> None:
+    minutes = replace(FLAT, delays=[[0.01] * 100] * 30, dead=[50.0] * 30)
+    assert p9.report([replace(minutes, resident=[90.0, *[100.0] * 29])], {}).met
+    leaking = replace(minutes, resident=[100.0 + 0.3 * n for n in range(30)])
+    assert missed(p9.report([leaking], {})) == ["plain: executors' resident memory, the last sixth against the first"]
 
 
 def test_the_short_form_shows_growth_without_a_target() -> None:
     fat = replace(FLAT, resident=[100.0] * 5 + [150.0])
     short = p9.report([fat], {}, growth_is_judged=False)
     assert short.met
-    assert short.figures["plain: executors' resident memory, last window against first"] == 50.0
+    assert short.figures["plain: executors' resident memory, the last sixth against the first"] == 50.0
     lossy = replace(fat, judgement=replace(CLEAN, lost=1))
     assert missed(p9.report([lossy], {}, growth_is_judged=False)) == ["plain: lost"]
 
@@ -182,10 +200,11 @@ def test_points_fall_into_whole_windows() -> None:
 
 
 def test_every_window_has_a_burst() -> None:
-    for options in (Options(), Options(short=True), Options(hours=5)):
+    assert p9.span(Options()) == p9.Span(seconds=1800, window=60, burst=60)
+    for options in (Options(), Options(short=True), Options(hours=0.75), Options(hours=5)):
         length = p9.span(options)
         assert length.window % length.burst == 0
-        assert length.seconds // length.window >= 4
+        assert length.seconds // length.window >= (4 if options.short else p9.WINDOWS)
 
 
 @pytest.mark.parametrize(("held", "free", "holds"), [(8.4e6, 80e6, True), (70e6, 80e6, False), (7e6, 9e6, False)])
