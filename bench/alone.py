@@ -7,8 +7,8 @@ from pathlib import Path
 
 from bench.environment import environment
 from bench.frame import Options
-from bench.network import REACHES
 from bench.quotas import Quotas, quotas
+from bench.reach import REACHES
 from bench.report import Environment
 from bench.system import connected, server, work_folder
 
@@ -38,7 +38,7 @@ async def alone(options: Options, runtime: str = "the store's methods from one p
         limits.limit("database", [postgres.pid])
         where = {
             **await environment(connection, folder, runtime=runtime),
-            "network": reached.text,
+            **reached.environment(),
             "quotas": limits.text,
         }
         yield Alone(reached.dsn, postgres.pid, folder, limits, where)

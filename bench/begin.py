@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bench.alone import alone
 from bench.frame import Measurement, Network, Options, Screen
 from bench.idle import IdleDatabase, idle_database
-from bench.network import REACHES
+from bench.reach import REACHES
 from bench.report import Environment, Figure, Report, at_least, at_most, exactly
 from bench.system import connected, opened
 from tocsin.cli.node import collect_garbage_rarely
@@ -98,13 +98,13 @@ async def begins(few: IdleDatabase, many: IdleDatabase, count: int, runs: int) -
     return Begins(in_a_row, [a for a, _ in taken], [b for _, b in taken], after)
 
 
-async def begins_away(near: IdleDatabase, count: int, runs: int) -> tuple[list[float], str]:
+async def begins_away(near: IdleDatabase, count: int, runs: int) -> tuple[list[float], Environment]:
     """Begins in a row on the same database from 1 ms away; and how far that was found to be."""
     async with REACHES["az"](near.dsn) as reached, opened(reached.dsn) as store:
         away = replace(near, store=store)
         seconds = [await away.begin(runs) for _ in range(WARM_UP + count)]
     near.asked, near.begun = away.asked, away.begun
-    return seconds[WARM_UP:], reached.text
+    return seconds[WARM_UP:], reached.environment("network_az")
 
 
 async def by_batch(databases: Mapping[str, IdleDatabase], batches: Sequence[int], rounds: int) -> BatchSeconds:
@@ -165,14 +165,14 @@ async def run(options: Options, screen: Screen) -> Report:
         ):
             screen.say(f"{count} begins of {runs:,}, and as many pairs")
             found = await begins(few, many, count, runs)
-            away, distance = await begins_away(few, count, runs) if options.network == "direct" else ([], "")
+            away, distance = await begins_away(few, count, runs) if options.network == "direct" else ([], {})
             screen.say(f"begins of {', '.join(f'{batch:,}' for batch in batches)}, without and with an old transaction")
             batched = await by_batch_and_snapshot(few, many, batches)
             rounds = SHORT_HELD_SECONDS if options.short else HELD_SECONDS
             tasks = options.amount(HELD_TASKS, 5)
             flat = await held(few, screen, rounds, min(1.0, options.scale), tasks)
             lost = sum(database.asked - database.begun for database in (few, many))
-    where = {**base.environment, **({"network_az": distance} if away else {})}
+    where = {**base.environment, **distance}
     return report(options, found, batched, flat, lost, runs, where, away)
 
 

@@ -13,11 +13,12 @@ from bench.collector import SERIES
 from bench.compare import RATIO
 from bench.faults import FAULTS
 from bench.frame import Measurement, Options, Screen
-from bench.measurements import MEASUREMENTS
+from bench.measurements import MEASUREMENTS, OWN_NETWORK
 from bench.quotas import beside
+from bench.reach import judged_distance
 from bench.reading import READERS, read
 from bench.repeated import repeated
-from bench.report import Report, failed
+from bench.report import Report, failed, not_run
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -28,6 +29,8 @@ def main(arguments: Sequence[str]) -> int:
         parser.error("--repeat takes a number from 1, and with more than one round --report DIR too")
     if parsed.folders and parsed.test not in READERS:
         parser.error(f"only {', '.join(READERS)} take folders; a measurement's reports go to --report DIR")
+    if parsed.network != "direct" and (reason := OWN_NETWORK.get(parsed.test)) is not None:
+        parser.error(f"{parsed.test} takes no --network: {reason}")
     console = Console(width=None if Console().is_terminal else 140)
     if parsed.test == "list":
         for measurement in MEASUREMENTS.values():
@@ -64,7 +67,7 @@ def _measure(measurement: Measurement, options: Options, console: Console) -> Re
         series.unlink(missing_ok=True)
     began = perf_counter()
     try:
-        report = replace(asyncio.run(measurement.run(options, Screen())), test=options.test)
+        report = _run(measurement, options)
     except Exception as error:  # of `all`, the others are still wanted
         Console(stderr=True).print_exception()
         report = failed(options.test, error)
@@ -75,6 +78,13 @@ def _measure(measurement: Measurement, options: Options, console: Console) -> Re
     if options.report is not None:
         console.print(f"Written to {report.write(options.report)}", highlight=False)
     return report
+
+
+def _run(measurement: Measurement, options: Options) -> Report:
+    reason = OWN_NETWORK.get(measurement.name)
+    if reason is not None and options.network != "direct":  # of `all`
+        return not_run(options.test, f"it takes no --network: {reason}")
+    return replace(judged_distance(asyncio.run(measurement.run(options, Screen()))), test=options.test)
 
 
 def _parser() -> argparse.ArgumentParser:

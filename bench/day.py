@@ -14,7 +14,7 @@ from bench.frame import Options, Screen
 from bench.ledger import Arrival, Judgement, SlotKey, judge, percentile
 from bench.load import Planned, is_over, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
-from bench.network import Reach
+from bench.reach import Reach
 from bench.report import Figure, Target, exactly
 from bench.series import Charts
 from bench.system import Connection

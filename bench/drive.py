@@ -17,10 +17,10 @@ from bench.environment import environment
 from bench.frame import Options, Screen
 from bench.ledger import Arrival, Judgement, Recorded, judge
 from bench.load import Load, is_over, make_load, recorded, seed, seed_tenants
-from bench.network import REACHES, Reach
 from bench.profile import SECONDS as PROFILED_SECONDS
 from bench.profile import recorded as recorded_processes
 from bench.quotas import quotas
+from bench.reach import REACHES, Reach
 from bench.report import Environment, Figure
 from bench.runtimes import chosen
 from bench.system import (
@@ -235,7 +235,7 @@ async def rig(
         made = await seed_tenants(store, ids, tenants)
         where = {
             **await environment(connection, folder, runtime=what),
-            "network": reached.text,
+            **reached.environment(),
             "quotas": limits.text,
             "settings": dict(settings),
         }

@@ -10,15 +10,16 @@ from pathlib import Path
 from rich.table import Table
 
 from bench import hint_rival
-from bench.environment import environment
+from bench.alone import alone
 from bench.frame import Measurement, Options, Screen
 from bench.hint_auto import Chosen, drive
 from bench.hint_charts import Row, hint_charts
 from bench.hint_reads import Cell, Read, measure
 from bench.idle import new_database
 from bench.load import seed_tenants
+from bench.reach import REDIS_REACHES
 from bench.report import Figure, Report, exactly
-from bench.system import connected, opened, prepare, server, work_folder
+from bench.system import connected, opened, prepare
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.cli.redis_server import RedisServer
 from tocsin.common.clock import SystemClock
@@ -65,12 +66,15 @@ async def run(options: Options, screen: Screen) -> Report:
     ids = Ids(SystemClock(), random.Random(options.seed))
     collect_garbage_rarely()  # as an executor does
     figures: dict[str, Figure] = {}
-    async with work_folder(options.work_dir) as folder, server(folder) as postgres, redis() as index:
-        async with connected(postgres.dsn) as connection:
-            where = await environment(connection, folder, runtime="one process for all readers and claimers")
-        reads, wrong = await _reads(options, screen, postgres.dsn, index.url, ids, figures)
-        rival = await _rival(options, screen, postgres.dsn, index.url, figures)
-        chosen = await _auto(options, screen, postgres.dsn, index.url, ids, folder)
+    async with (
+        alone(options, "one process for all readers and claimers") as base,
+        redis() as index,
+        REDIS_REACHES[options.network](index.url) as reached,
+    ):
+        where = {**base.environment, **reached.environment("redis_network")}
+        reads, wrong = await _reads(options, screen, base.dsn, reached.dsn, ids, figures)
+        rival = await _rival(options, screen, base.dsn, reached.dsn, figures)
+        chosen = await _auto(options, screen, base.dsn, reached.dsn, ids, base.folder)
     figures |= auto_figures(chosen)
     return Report(
         test="hints",
@@ -85,7 +89,9 @@ async def run(options: Options, screen: Screen) -> Report:
         duplicates=chosen.judgement.duplicates,
         charts=hint_charts(reads, rival),
         not_meaning="executors on machines of their own: here readers and claimers share one Python process, and all "
-        "of it one machine with both servers, so a round trip costs next to nothing. The reads are timed alone: what "
+        "of it one machine with both servers, so a round trip costs next to nothing"
+        + (" but for the proxies' millisecond" if options.network == "az" else "")
+        + ". The reads are timed alone: what "
         "keeping the index up to date costs is in no row of them. The other shape is nobody's product: one table, one "
         "index range, one statement a claim.",
     )

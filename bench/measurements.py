@@ -1,5 +1,7 @@
 """Every measurement, in the order in which `all` runs them."""
 
+from collections.abc import Mapping
+
 from bench import (
     begin,
     completion,
@@ -36,3 +38,12 @@ MEASUREMENTS: dict[str, Measurement] = {
         *(create, begin, heads, hints, completion, retention, fairness, scale, transport, peers, drill),
     )
 }
+
+OWN_NETWORK: Mapping[str, str] = {
+    "p3b": "it has a rough network of its own",
+    "p8": "it has a proxy of its own, which cuts",
+    "drill": "it starts the product with the database beside it, as `tocsin up` does",
+    "transport": "it has no database",
+    "peers": "the peers reach their databases directly",
+}
+"""Those that `--network` would change nothing of, or not all, and why."""

@@ -1,4 +1,4 @@
-"""The network between the product and a server: a TCP proxy, in a process of its own, that delays what passes.
+"""The network between the product and a server: a proxy, in a process of its own, that delays what passes.
 
 Each chunk is passed on a fixed time after it came, so chunks travel at once and their delays do not add up, as on a
 real line; and never before an earlier one of the same direction, as TCP delivers. The process prints its port; each
@@ -13,27 +13,19 @@ import json
 import random
 import selectors
 import signal
-import statistics
 import sys
-import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal, Self, TypeAlias
-from urllib.parse import urlsplit
-
-import asyncpg
-
-from bench.frame import Network
 
 ROOT = Path(__file__).parents[1]
 
+Server: TypeAlias = tuple[str, int] | Path
+"""Host and port, or a socket in the file system."""
+
 _MOST_BYTES = 4 * 1024 * 1024
 """On their way in one direction of a connection, before its sender is held up."""
-
-_ROUND_TRIPS = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,9 +183,9 @@ class _Side(asyncio.Protocol):
 class _Client(_Side):
     """Opens a connection to the server for each client, and reads nothing before it is there."""
 
-    def __init__(self, conditions: _Conditions, address: tuple[str, int], opening: set[asyncio.Task[None]]) -> None:
+    def __init__(self, conditions: _Conditions, server: Server, opening: set[asyncio.Task[None]]) -> None:
         super().__init__(conditions, answers=False)
-        self._address = address
+        self._server = server
         self._opening = opening
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -207,7 +199,10 @@ class _Client(_Side):
 
     async def _open(self, server: _Side) -> None:
         try:
-            await self._loop.create_connection(lambda: server, *self._address)
+            if isinstance(self._server, Path):
+                await self._loop.create_unix_connection(lambda: server, str(self._server))
+            else:
+                await self._loop.create_connection(lambda: server, *self._server)
         except OSError:
             self.transport.abort()
             return
@@ -223,13 +218,13 @@ class _Client(_Side):
             self._ended = True
 
 
-async def serve(host: str, port: int) -> None:
+async def serve(server: Server) -> None:
     """Serves until its standard input ends."""
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGINT, lambda: None)  # the terminal's Ctrl-C is for the measuring side
     conditions = _Conditions()
     opening: set[asyncio.Task[None]] = set()
-    listener = await loop.create_server(lambda: _Client(conditions, (host, port), opening), "127.0.0.1", 0, backlog=512)
+    listener = await loop.create_server(lambda: _Client(conditions, server, opening), "127.0.0.1", 0, backlog=512)
     print(listener.sockets[0].getsockname()[1], flush=True)
     commands = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(commands), sys.stdin)
@@ -241,10 +236,10 @@ async def serve(host: str, port: int) -> None:
 
 
 class LatencyProxy:
-    """The proxy's process before the server at `host` and `port`, as the measuring side sees it."""
+    """The proxy's process before a server, as the measuring side sees it."""
 
-    def __init__(self, host: str, port: int) -> None:
-        self._server = (host, str(port))
+    def __init__(self, server: Server) -> None:
+        self._server = (str(server),) if isinstance(server, Path) else (server[0], str(server[1]))
         self._process: asyncio.subprocess.Process | None = None
         self.port = 0
         """Where it listens, on 127.0.0.1."""
@@ -286,96 +281,7 @@ class LatencyProxy:
         return line
 
 
-def at_port(dsn: str, port: int) -> str:
-    """The same database by another port of this machine."""
-    parts = urlsplit(dsn)
-    return parts._replace(netloc=f"{parts.netloc.rpartition('@')[0]}@127.0.0.1:{port}").geturl()
-
-
-async def round_trip_ms(dsn: str, count: int = _ROUND_TRIPS) -> float:
-    """The median of `count` times that `select 1` takes, in milliseconds."""
-    connection = await asyncpg.connect(dsn)
-    try:
-        ask = await connection.prepare("select 1")
-        times = []
-        for _ in range(count):
-            began = time.perf_counter()
-            await ask.fetchval()
-            times.append(time.perf_counter() - began)
-    finally:
-        await connection.close()
-    return statistics.median(times) * 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """Medians of a round trip in milliseconds: without the proxy, through it alone, and with its delay."""
-
-    direct_ms: float
-    proxy_ms: float
-    delayed_ms: float
-
-    @property
-    def added_ms(self) -> float:
-        return self.delayed_ms - self.direct_ms
-
-    def __str__(self) -> str:
-        return (
-            f"{self.added_ms:+.2f} ms a round trip by a proxy (select 1: {self.direct_ms:.2f} ms direct, "
-            f"{self.proxy_ms:.2f} through the proxy alone, {self.delayed_ms:.2f} with its delay)"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Reached:
-    """The database as the product reaches it. `text` says how, for the report; `pids` are the processes between, and
-    `calibration` is what was found of a proxy."""
-
-    dsn: str
-    text: str = "direct"
-    pids: Sequence[int] = ()
-    calibration: Calibration | None = None
-
-
-Reach: TypeAlias = Callable[[str], AbstractAsyncContextManager[Reached]]
-"""From the database's own address."""
-
-
-@asynccontextmanager
-async def direct(dsn: str) -> AsyncIterator[Reached]:
-    yield Reached(dsn)
-
-
-def distant(latency: Latency) -> Reach:
-    """Through a proxy with this latency, which is measured before it is used."""
-
-    @asynccontextmanager
-    async def reach(dsn: str) -> AsyncIterator[Reached]:
-        parts = urlsplit(dsn)
-        assert parts.port is not None
-        async with LatencyProxy("127.0.0.1", parts.port) as proxy:
-            far = at_port(dsn, proxy.port)
-            calibration = await calibrated(dsn, far, proxy, latency)
-            yield Reached(far, str(calibration), (proxy.pid,), calibration)
-
-    return reach
-
-
-async def calibrated(dsn: str, far: str, proxy: LatencyProxy, latency: Latency) -> Calibration:
-    """Measures the same database by both addresses. The proxy keeps `latency`, less what it costs itself and what its
-    timers are late, so that a round trip takes as much longer as was asked for."""
-    await proxy.set(Latency())
-    near, alone = await round_trip_ms(dsn), await round_trip_ms(far)
-    await proxy.set(latency)
-    excess = await round_trip_ms(far) - near - latency.round_trip_ms
-    await proxy.set(replace(latency, round_trip_ms=max(0.0, latency.round_trip_ms - excess)))
-    return Calibration(near, alone, await round_trip_ms(far))
-
-
-REACHES: Mapping[Network, Reach] = {"direct": direct, "az": distant(AZ)}
-
-
 if __name__ == "__main__":
     # select() waits to the microsecond; epoll, which asyncio takes elsewhere, to the millisecond.
     with asyncio.Runner(loop_factory=lambda: asyncio.SelectorEventLoop(selectors.SelectSelector())) as runner:
-        runner.run(serve(sys.argv[1], int(sys.argv[2])))
+        runner.run(serve(Path(sys.argv[1]) if len(sys.argv) == 2 else (sys.argv[1], int(sys.argv[2]))))

@@ -11,8 +11,9 @@ from bench.drive import judgement_figures, rig
 from bench.endpoint import ROOT, Endpoint
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import delay_figures, percentile
-from bench.network import AZ, Calibration, distant
+from bench.network import AZ
 from bench.p2 import PATH, WANTED
+from bench.reach import ADDED_MS, Calibration, distant
 from bench.report import Figure, Report, at_least, at_most, exactly
 from bench.system import server, work_folder
 
@@ -26,9 +27,6 @@ CEILING = 2
 """The endpoint must bear so many times what P2 asks of it."""
 
 CEILING_SECONDS, SHORT_CEILING_SECONDS = 5, 2
-ADDED_MS = 0.3
-"""How far the proxy's round trip may be from the one that was asked for."""
-
 _CONNECTIONS = 64
 _DEPTH = 96
 """Requests in flight a connection: 6,144 in all, so that an endpoint that takes 150 ms may answer 41,000 a second."""

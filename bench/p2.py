@@ -83,20 +83,32 @@ def next_step(steps: Sequence[int], done: Sequence[Outcome]) -> int | None:
 
 async def run(options: Options, screen: Screen) -> Report:
     climbs: dict[Network, list[Outcome]] = {}
-    where: dict[str, Environment] = {}
+    where: dict[Network, Environment] = {}
     costs: Outcome | None = None
     used: dict[str, Figure] = {}
-    for network in WANTED:
+    networks: Sequence[Network] = tuple(WANTED) if options.network == "direct" else (options.network,)
+    for network in networks:
         there = replace(options, network=network)
         async with rig(there, screen, options.amount(TENANTS), part=network) as ready:
             climbs[network] = await _climb(ready, network)
             where[network] = ready.environment
             held = verdict(climbs[network])
-            if network == "direct" and held is not None:
+            if network == networks[0] and held is not None:
                 costs = await _cost(ready, held.rate)
                 used = {**ready.usage(), **await ready.profiled(held.rate, PATH)}
-    environment = {**where["direct"], "network_az": str(where["az"]["network"])}
-    return report(options, climbs, costs, environment, used)
+    return report(options, climbs, costs, on_both(where), used)
+
+
+def on_both(where: Mapping[Network, Environment]) -> Environment:
+    """The environment of the first network, with what is known of the other one's way."""
+    (_, first), *others = where.items()
+    ways = {
+        name.replace("network", f"network_{network}", 1): value
+        for network, other in others
+        for name, value in other.items()
+        if name.startswith("network")
+    }
+    return {**first, **ways}
 
 
 async def _climb(ready: Rig, network: Network) -> list[Outcome]:

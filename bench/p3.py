@@ -18,7 +18,7 @@ from bench.day import (
 )
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import percentile
-from bench.network import Reach
+from bench.reach import Reach
 from bench.report import Environment, Figure, Report, at_most
 
 ORDINARY_SECONDS = 0.04

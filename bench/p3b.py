@@ -1,8 +1,9 @@
 """P3b: the ordinary day of P3, with a network before the database that jitters, loses, and has a tail."""
 
 from bench.frame import Measurement, Options, Screen
-from bench.network import Latency, distant
+from bench.network import Latency
 from bench.p3 import day, report
+from bench.reach import distant
 from bench.report import Report
 
 ROUGH = Latency(round_trip_ms=1.0, jitter_ms=0.5, loss=0.0005, tail_share=0.01, tail_ms=20.0)

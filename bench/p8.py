@@ -16,7 +16,7 @@ from bench.drive import Played, Rig, judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import Judgement, delay_figures, judge, percentile
 from bench.load import Load
-from bench.network import Reached, at_port
+from bench.reach import Reached, at_port
 from bench.report import Environment, Figure, Report, Target, at_most, exactly
 from property_tests.network.proxy import Proxy
 from tocsin.common.clock import SystemClock

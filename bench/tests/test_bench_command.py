@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import command
+from bench import command, measurements
 from bench.frame import Measurement, Options, Screen
 from bench.report import Report, at_most, exactly
 
@@ -38,6 +38,24 @@ def test_another_network_or_quotas_make_another_report(tmp_path: Path) -> None:
     assert command.main(["slow", "--report", str(tmp_path), "--network", "az", "--quotas"]) == 0
     assert sorted(path.name for path in tmp_path.glob("*.json")) == ["slow-az-quotas.json", "slow-az.json"]
     assert json.loads((tmp_path / "slow-az-quotas.json").read_text())["figures"]["p99"] == 300
+
+
+def test_a_network_that_would_say_nothing_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(command, "OWN_NETWORK", {"slow": "it has no database"})
+    with pytest.raises(SystemExit) as caught:
+        command.main(["slow", "--network", "az"])
+    assert caught.value.code == 2
+    assert "slow takes no --network: it has no database" in capsys.readouterr().err
+    assert command.main(["slow"]) == 1
+    command.main(["all", "--network", "az", "--report", str(tmp_path)])
+    report = json.loads((tmp_path / "slow-az.json").read_text())
+    assert (report["targets"], report["figures"]["not_run"]) == ([], "it takes no --network: it has no database")
+
+
+def test_what_takes_no_network_is_a_measurement() -> None:
+    assert measurements.OWN_NETWORK.keys() < measurements.MEASUREMENTS.keys()
 
 
 def test_each_report_says_how_long_its_test_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

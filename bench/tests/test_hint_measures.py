@@ -4,6 +4,7 @@ import random
 from collections.abc import AsyncIterator
 
 import pytest
+from redis.asyncio import Redis
 
 from bench import hint_rival
 from bench.frame import Options
@@ -11,6 +12,7 @@ from bench.hint_auto import Chosen
 from bench.hint_reads import DUE_EACH, Cell, measure
 from bench.hints import auto_figures, cells, redis
 from bench.ledger import Judgement
+from bench.reach import REDIS_REACHES
 from bench.system import connected
 from tocsin.cli.redis_server import RedisServer
 from tocsin.common.clock import SystemClock
@@ -46,6 +48,21 @@ async def test_the_other_shape_claims_each_row_once(index: RedisServer, database
             assert rate > 0
             left = await connection.fetchval("select count(*) from rival.runs where status = 0")
             assert left == 0
+
+
+async def test_redis_is_as_far_away_as_the_network_has_it(index: RedisServer) -> None:
+    async with (
+        REDIS_REACHES["az"](index.url) as reached,
+        Redis.from_url(reached.dsn) as far,
+        Redis.from_url(index.url) as near,
+    ):
+        assert await far.set("key", "value")
+        assert await near.get("key") == b"value"
+        assert reached.calibration is not None
+        assert reached.calibration.delayed_ms > reached.calibration.proxy_ms
+        assert reached.calibration.asked == "ping"
+    async with REDIS_REACHES["direct"](index.url) as reached:
+        assert (reached.dsn, reached.calibration) == (index.url, None)
 
 
 def test_every_combination_is_a_cell() -> None:

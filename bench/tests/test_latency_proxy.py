@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from bench.network import AZ, Latency, LatencyProxy, Way, at_port, delay
+from bench.network import AZ, Latency, LatencyProxy, Way, delay
+from bench.reach import at_port
 
 
 class OvertakingWay(Way):
@@ -99,7 +100,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 async def test_megabytes_come_back_whole_through_the_real_proxy_to_a_reader_that_is_slow(latency: Latency) -> None:
     sent = random.Random(1).randbytes(12 * 1024 * 1024)
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
-    async with server, LatencyProxy("127.0.0.1", server.sockets[0].getsockname()[1]) as proxy:
+    async with server, LatencyProxy(("127.0.0.1", server.sockets[0].getsockname()[1])) as proxy:
         await proxy.set(latency)
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         writer.write(sent)  # all at once: more than any buffer on the way holds, and nobody reads yet
@@ -115,7 +116,7 @@ async def test_a_server_that_is_away_ends_the_clients_connection() -> None:
     port = server.sockets[0].getsockname()[1]
     server.close()
     await server.wait_closed()
-    async with LatencyProxy("127.0.0.1", port) as proxy:
+    async with LatencyProxy(("127.0.0.1", port)) as proxy:
         reader, writer = await asyncio.open_connection("127.0.0.1", proxy.port)
         with pytest.raises((ConnectionResetError, asyncio.IncompleteReadError)):
             await reader.readexactly(1)
