@@ -18,7 +18,7 @@ from bench.cgroup import Group, UnavailableError
 from bench.drive import judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import delay_figures, percentile
-from bench.report import Report, at_most, exactly
+from bench.report import Report, at_most, exactly, not_run
 
 BYTES_A_SECOND = 8 * 1024 * 1024
 WRITES_A_SECOND = 500
@@ -104,8 +104,7 @@ async def run(options: Options, screen: Screen) -> Report:
         async with capped(folder) as (group, text):
             return await _measured(options, screen, group, text)
     except UnavailableError as error:
-        screen.say(f"NOT RUN: {error}")
-        return Report("p9b", {}, [], "anything: it was not run.", {"not_run": str(error)})
+        return not_run("p9b", str(error))
 
 
 async def _measured(options: Options, screen: Screen, group: Group, text: str) -> Report:

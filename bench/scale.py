@@ -106,6 +106,7 @@ def report(
     lost, duplicates = sum(j.lost for j in judgements), sum(j.duplicates for j in judgements)
     figures: dict[str, Figure] = {
         "pairs": len(outcomes),
+        "measured": "after each other, in turn, while both products run",
         "runs_per_second": few[0].rate,
         "seconds_each": few[0].seconds,
         **judgement_figures(many[-1].judgement),

@@ -10,15 +10,16 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
+from rich.console import Console
 
 from bench import killing, p8, p9, p9b
 from bench.cgroup import UnavailableError
 from bench.drive import Played
-from bench.frame import Options
+from bench.frame import Options, Screen
 from bench.killing import Killed, aftermath
 from bench.ledger import Arrival, Judgement, Recorded
 from bench.load import Load, make_load
-from bench.report import Report
+from bench.report import Report, not_run
 from tocsin.common.clock import ManualClock
 from tocsin.common.ids import Ids
 
@@ -210,6 +211,16 @@ def test_every_window_has_a_burst() -> None:
 @pytest.mark.parametrize(("held", "free", "holds"), [(8.4e6, 80e6, True), (70e6, 80e6, False), (7e6, 9e6, False)])
 def test_a_cap_counts_where_it_held_a_writer_that_is_faster_without(held: float, free: float, holds: bool) -> None:
     assert p9b.took_effect(p9b.BYTES_A_SECOND, held, free) is holds
+
+
+async def test_a_disk_that_cannot_be_capped_is_not_run_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nowhere(device: int) -> tuple[int, int]:
+        raise UnavailableError("no disk of its own")
+
+    monkeypatch.setattr(p9b, "disk_of", nowhere)
+    report = await p9b.run(Options(), Screen(Console(quiet=True)))
+    assert report == not_run("p9b", "no disk of its own")
+    assert report.reason_not_run is not None
 
 
 def test_a_partition_is_capped_by_its_disk(tmp_path: Path) -> None:

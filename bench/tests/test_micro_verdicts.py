@@ -212,6 +212,11 @@ def test_a_spell_that_falls_on_one_pair_decides_nothing() -> None:
     assert scaled([even, (outcome(0.01), outcome(0.1)), even]) == []
 
 
+def test_both_sizes_are_said_to_be_measured_after_each_other() -> None:
+    found = scale.report([(outcome(0.01), outcome(0.01))], [(1.0, 1.0)], 0, {})
+    assert found.figures["measured"] == "after each other, in turn, while both products run"
+
+
 def test_delays_and_begins_that_grow_with_idle_tasks_are_misses() -> None:
     assert len(scaled([(outcome(0.01), outcome(0.013))] * 3)) == 1
     assert len(scaled([(outcome(0.01), outcome(0.01))] * 3, begin=2.6)) == 1
