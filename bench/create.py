@@ -6,12 +6,13 @@ import random
 import secrets
 import statistics
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import count as count_from
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -21,6 +22,7 @@ from bench.alone import alone
 from bench.frame import Measurement, Options, Screen
 from bench.idle import new_database
 from bench.ledger import percentile
+from bench.profile import profiled
 from bench.report import Environment, Figure, Report, at_least, exactly
 from bench.runtimes import free_port
 from bench.system import Connection, Processor, connected, environment_of, opened, prepare
@@ -44,6 +46,9 @@ KEPT = 0.8
 
 IN_ONE = 100
 """Tasks that the store puts in in one transaction."""
+
+PROFILED_STEP = 1.0
+"""Seconds of each step in a row that keep the API busy while it is profiled."""
 
 _GRACE = 5.0
 _ZONE = "Europe/Berlin"
@@ -94,6 +99,13 @@ class Creator:
         answers = await asyncio.gather(*(self._connection(began + seconds) for _ in range(connections)))
         taken = time.perf_counter() - began
         return Step(connections, taken, sorted(one for each in answers for one in each), self.processor.since())
+
+    async def busy(self, record: Callable[[], Awaitable[None]]) -> None:
+        """Creates tasks over all connections for as long as it takes to record the API."""
+        recording = asyncio.ensure_future(record())
+        while not recording.done():
+            await self.step(CONNECTIONS[-1], PROFILED_STEP)
+        await recording
 
     async def _connection(self, until: float) -> list[float]:
         answers = []
@@ -187,9 +199,10 @@ async def run(options: Options, screen: Screen) -> Report:
         creator = Creator(session, Processor(groups), count_from())
         screen.say(f"{repeats} times {seconds:g} s over each of {', '.join(map(str, CONNECTIONS))} connections")
         taken = await steps(creator, seconds, repeats)
+        said = await profiled(options, {"api": pid}, creator.busy)
         missing = await unplanned(connection, creator.created)
         stored = [await in_one_transaction(store, tenant.id, ids, IN_ONE) for _ in range(repeats)]
-    return report(taken, stored, missing, creator.refused, base.environment)
+    return report(taken, stored, missing, creator.refused, base.environment, said)
 
 
 def rate(taken: Sequence[Step], connections: int) -> float:
@@ -197,8 +210,16 @@ def rate(taken: Sequence[Step], connections: int) -> float:
     return statistics.median(step.rate for step in taken if step.connections == connections)
 
 
-def report(taken: Sequence[Step], stored: Sequence[float], missing: int, refused: int, where: Environment) -> Report:
-    figures: dict[str, Figure] = {"repeats": len(stored)}
+def report(
+    taken: Sequence[Step],
+    stored: Sequence[float],
+    missing: int,
+    refused: int,
+    where: Environment,
+    profile: Mapping[str, str] = MappingProxyType({}),
+) -> Report:
+    """`profile`: what was recorded of the API, or why nothing was."""
+    figures: dict[str, Figure] = {"repeats": len(stored), **profile}
     for connections in CONNECTIONS:
         of_these = [step for step in taken if step.connections == connections]
         over = f"over_{connections}"

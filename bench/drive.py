@@ -18,7 +18,7 @@ from bench.frame import Options, Screen
 from bench.ledger import Arrival, Judgement, Recorded, judge
 from bench.load import Load, is_over, make_load, recorded, seed, seed_tenants
 from bench.profile import SECONDS as PROFILED_SECONDS
-from bench.profile import recorded as recorded_processes
+from bench.profile import profiled
 from bench.quotas import quotas
 from bench.reach import REACHES, Reach
 from bench.report import Environment, Figure
@@ -176,18 +176,13 @@ class Rig:
 
     async def profiled(self, rate: int, path: str = "") -> dict[str, str]:
         """Records the executors while they run at this rate, where that was asked for; figures for the report."""
-        if not self.options.profile:
-            return {}
-        if self.options.report is None:
-            return {"profile": "not recorded: --report names no folder"}
-        folder, test, said = self.options.report, self.options.test, dict[str, str]()
         pids = {f"executor-{n}": pid for n, pid in enumerate(await executor_pids(self.connection))}
 
-        async def record(load: Load) -> None:
-            said.update(await recorded_processes(pids, folder, test))
+        async def busy(record: Callable[[], Awaitable[None]]) -> None:
+            load = await self.seeded(rate, PROFILED_SECONDS + 4, path)
+            await self.play(load, 2, lambda load: record())
 
-        await self.play(await self.seeded(rate, PROFILED_SECONDS + 4, path), 2, record)
-        return said
+        return await profiled(self.options, pids, busy)
 
     def usage(self) -> dict[str, Figure]:
         """The peaks of what was used so far."""

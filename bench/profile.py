@@ -1,12 +1,15 @@
-"""Where the time goes: py-spy on the processes that work, during the busiest seconds.
+"""Where the time goes: py-spy on the processes that work, executors or the API, during the busiest seconds.
 
 It reads another process's memory, which the system may forbid (`ptrace`); the report then says so.
 """
 
 import asyncio
 import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import TypeAlias
+
+from bench.frame import Options
 
 SECONDS = 20
 """Of recording: half for the flame graph, half for speedscope. Both at once would stop the process twice as often."""
@@ -14,6 +17,25 @@ SECONDS = 20
 _RATE = 100
 _FORMATS = {"flamegraph": ".svg", "speedscope": ".speedscope.json"}
 _SHOWN = 300
+
+
+Busy: TypeAlias = Callable[[Callable[[], Awaitable[None]]], Awaitable[object]]
+"""Keeps processes busy while it awaits what it is given, which records them."""
+
+
+async def profiled(options: Options, processes: Mapping[str, int], busy: Busy) -> dict[str, str]:
+    """Records processes (role to pid) while `busy` keeps them so, where that was asked for; figures for the report."""
+    if not options.profile:
+        return {}
+    if options.report is None:
+        return {"profile": "not recorded: --report names no folder"}
+    folder, said = options.report, dict[str, str]()
+
+    async def record() -> None:
+        said.update(await recorded(processes, folder, options.test, options.amount(SECONDS, 2)))
+
+    await busy(record)
+    return said
 
 
 async def recorded(processes: Mapping[str, int], folder: Path, name: str, seconds: int = SECONDS) -> dict[str, str]:

@@ -5,7 +5,9 @@ import gc
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import psutil
 import pytest
@@ -44,11 +46,11 @@ class Small:
     dsn: str
     monkeypatch: pytest.MonkeyPatch
 
-    async def __call__(self, module: ModuleType, scale: float) -> Report:
+    async def __call__(self, module: ModuleType, scale: float, **options: Any) -> Report:
         """The module's report on a small run; what is counted must be right, whatever the times."""
         self.monkeypatch.setattr(alone, "server", lambda folder: running(self.dsn))
         self.monkeypatch.setattr(alone, "environment", unmeasured)
-        report: Report = await module.run(Options(short=True, scale=scale), Screen(Console(quiet=True)))
+        report: Report = await module.run(Options(short=True, scale=scale, **options), Screen(Console(quiet=True)))
         assert report.test == module.MEASUREMENT.name
         assert all(target.value is not None for target in report.targets)
         counted = [target for target in report.targets if target.target.startswith("=")]
@@ -92,6 +94,10 @@ async def test_fairness(small: Small) -> None:
     assert unfair.met
 
 
-async def test_create(small: Small) -> None:
-    report = await small(create, 0.01)
+async def test_create(small: Small, tmp_path: Path) -> None:
+    report = await small(create, 0.01, profile=True, report=tmp_path, test="create")
     assert all(report.figures[f"tasks_per_second_over_{connections}"] for connections in create.CONNECTIONS)
+    said = str(report.figures["profile_api"])
+    if "could not be recorded" not in said:  # ptrace is not allowed everywhere
+        assert (tmp_path / "create-api.svg").exists()
+        assert said == "create-api.svg, create-api.speedscope.json"

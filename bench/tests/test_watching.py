@@ -4,10 +4,14 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import pytest
+
 from bench.collector import peaks, resident_mib, write_series
-from bench.profile import recorded
+from bench.frame import Options
+from bench.profile import profiled, recorded
 
 
 def test_peaks_are_the_largest_of_each_column() -> None:
@@ -33,6 +37,17 @@ def test_memory_counts_once_and_of_a_process_that_has_ended_not_at_all() -> None
     found = resident_mib({"first": [own, own], "second": [own], "ended": [2**22 + 1]})
     assert found["first"] > 1
     assert (found["second"], found["ended"]) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(Options(), {}), (Options(profile=True), {"profile": "not recorded: --report names no folder"})],
+)
+async def test_nobody_is_kept_busy_for_a_profile_that_is_not_to_be_had(options: Options, said: dict[str, str]) -> None:
+    async def busy(record: Callable[[], Awaitable[None]]) -> None:
+        raise AssertionError("kept busy")
+
+    assert await profiled(options, {"api": 1}, busy) == said
 
 
 async def test_a_profile_is_written_or_the_reason_why_not(tmp_path: Path) -> None:
