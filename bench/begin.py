@@ -12,7 +12,7 @@ from bench.alone import alone
 from bench.frame import Measurement, Network, Options, Screen
 from bench.idle import IdleDatabase, idle_database
 from bench.reach import REACHES
-from bench.report import Environment, Figure, Report, at_least, at_most, exactly
+from bench.report import Environment, Figure, Report, at_least, at_most, exactly, milliseconds
 from bench.system import connected, opened
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
@@ -195,15 +195,15 @@ def report(
     figures: dict[str, Figure] = {
         "runs_per_statement": runs,
         "pairs": len(found.few),
-        "in_a_row_ms": _ms(statistics.median(found.in_a_row)),
-        "in_a_row_best_ms": _ms(min(found.in_a_row)),
-        "few_idle_ms": _ms(statistics.median(found.few)),
-        "many_idle_ms": _ms(statistics.median(found.many)),
-        "few_idle_best_ms": _ms(min(found.few)),
-        "many_idle_best_ms": _ms(min(found.many)),
-        "first_after_checkpoint_ms": _ms(found.after_checkpoint),
-        "held_first_window_ms": _ms(statistics.median(flat[: len(flat) // WINDOWS])),
-        "held_last_window_ms": _ms(statistics.median(flat[-(len(flat) // WINDOWS) :])),
+        "in_a_row_ms": milliseconds(statistics.median(found.in_a_row)),
+        "in_a_row_best_ms": milliseconds(min(found.in_a_row)),
+        "few_idle_ms": milliseconds(statistics.median(found.few)),
+        "many_idle_ms": milliseconds(statistics.median(found.many)),
+        "few_idle_best_ms": milliseconds(min(found.few)),
+        "many_idle_best_ms": milliseconds(min(found.many)),
+        "first_after_checkpoint_ms": milliseconds(found.after_checkpoint),
+        "held_first_window_ms": milliseconds(statistics.median(flat[: len(flat) // WINDOWS])),
+        "held_last_window_ms": milliseconds(statistics.median(flat[-(len(flat) // WINDOWS) :])),
         "held_rounds": len(flat),
         **{
             f"runs_per_second_{name}_batch_{batch}": round(batch / statistics.median(seconds))
@@ -225,10 +225,6 @@ def report(
         "is timed (completions run in between). Tasks are picked at random among the idle ones; no checkpoint falls "
         "into the pairs.",
     )
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
 
 
 MEASUREMENT = Measurement(

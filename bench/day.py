@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ from bench.ledger import Arrival, Judgement, SlotKey, judge, percentile
 from bench.load import Planned, is_over, recorded_by_name, seed_tasks
 from bench.names import NameServer, host_of
 from bench.reach import Reach
-from bench.report import Figure, Target, exactly
+from bench.report import Environment, Figure, Report, Target, exactly
 from bench.series import Charts
 from bench.system import Connection
 from bench.town import TENANTS, Town, TownTask, make_town, next_meeting
@@ -212,13 +212,41 @@ async def end_town(ready: Rig) -> None:
     await ready.endpoint.take()
 
 
-def faults(judgement: Judgement) -> list[Target]:
+def faults(judgements: Sequence[Judgement]) -> list[Target]:
     """What must not happen, however late or slow anything is."""
     return [
-        exactly("lost", 0, judgement.lost),
-        exactly("duplicates", 0, judgement.duplicates),
-        exactly("skipped, early, unexpected, not ended as the endpoint had it", 0, judgement.other_faults),
+        exactly("lost", 0, sum(judgement.lost for judgement in judgements)),
+        exactly("duplicates", 0, sum(judgement.duplicates for judgement in judgements)),
+        exactly(
+            "skipped, early, unexpected, not ended as the endpoint had it",
+            0,
+            sum(judgement.other_faults for judgement in judgements),
+        ),
     ]
+
+
+def day_report(
+    test: str,
+    options: Options,
+    days: Sequence[Lived],
+    where: Environment,
+    targets: Sequence[Target],
+    figures: Mapping[str, Figure],
+    charts: Charts,
+    not_meaning: str,
+) -> Report:
+    """The report on days of the town: the targets, and that no run of any day was lost, doubled or ended wrongly."""
+    judgements = [day.judgement for day in days]
+    return Report(
+        test=test,
+        environment=where,
+        targets=[*targets, *faults(judgements)],
+        figures=figures,
+        lost=sum(judgement.lost for judgement in judgements),
+        duplicates=sum(judgement.duplicates for judgement in judgements),
+        charts=charts,
+        not_meaning=not_meaning + (SHORTER if options.short else ""),
+    )
 
 
 def town_figures(lived: Lived) -> dict[str, Figure]:

@@ -1,7 +1,6 @@
 """Fairness: the owner's choice among the heads in memory, against a cap per tenant by row_number() over the backlog."""
 
 import random
-import statistics
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -14,7 +13,7 @@ from bench.alone import alone
 from bench.begin import median_ratio
 from bench.frame import Measurement, Options, Screen
 from bench.heads import Backlog, backlog, page
-from bench.report import Environment, Figure, Report, at_least, at_most, exactly
+from bench.report import Environment, Figure, Report, at_least, at_most, exactly, median_milliseconds
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import LANES, Ids
@@ -188,9 +187,9 @@ def report(found: Found, tenants: int, where: Environment) -> Report:
     }
     for size, taken in found.ours.items():
         figures |= {
-            f"choose_ms_beside_{size}": _ms([pick.choose for pick in taken]),
-            f"read_on_ms_beside_{size}": _ms([pick.read for pick in taken]),
-            f"row_number_ms_beside_{size}": _ms(found.rival[size]),
+            f"choose_ms_beside_{size}": median_milliseconds([pick.choose for pick in taken]),
+            f"read_on_ms_beside_{size}": median_milliseconds([pick.read for pick in taken]),
+            f"row_number_ms_beside_{size}": median_milliseconds(found.rival[size]),
         }
     return Report(
         test="fairness",
@@ -211,10 +210,6 @@ def report(found: Found, tenants: int, where: Environment) -> Report:
         not_meaning="a claim: row_number() only names the runs, where a claim would lock and move them too. A pick "
         "counts the choice and the reading of as many rows on; begin is the same for both, and in neither.",
     )
-
-
-def _ms(seconds: Sequence[float]) -> float:
-    return round(statistics.median(seconds) * 1000, 3)
 
 
 MEASUREMENT = Measurement(

@@ -2,9 +2,8 @@
 
 import gc
 import random
-import statistics
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,7 +13,7 @@ from bench.alone import alone
 from bench.begin import median_ratio, old_transaction
 from bench.frame import Measurement, Options, Screen
 from bench.idle import new_database
-from bench.report import Environment, Figure, Report, at_most, exactly
+from bench.report import Environment, Figure, Report, at_most, exactly, median_milliseconds
 from bench.system import Connection, connected, opened, prepare
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import LANES, Ids
@@ -194,8 +193,8 @@ def report(seconds: Seconds, deep: Sequence[tuple[float, float]], right: set[boo
             "rows_of_each_queue": DUE_EACH,
             "pairs": len(deep),
             **dict(_figures(seconds)),
-            f"page_of_{PAGE}_ms_beside_{sizes[1]}": _ms(a for a, _ in deep),
-            f"page_of_{PAGE}_ms_beside_{sizes[-1]}": _ms(b for _, b in deep),
+            f"page_of_{PAGE}_ms_beside_{sizes[1]}": median_milliseconds(a for a, _ in deep),
+            f"page_of_{PAGE}_ms_beside_{sizes[-1]}": median_milliseconds(b for _, b in deep),
         },
         not_meaning="a database that does not fit into memory. Under the old transaction what is dead stands before "
         "every queue's first row: a look from its start passes over that, a sweep does not meet it.",
@@ -204,11 +203,7 @@ def report(seconds: Seconds, deep: Sequence[tuple[float, float]], right: set[boo
 
 def _figures(seconds: Seconds) -> Iterator[tuple[str, Figure]]:
     for (count, size, how), times in seconds.items():
-        yield f"ms_{count}_queues_beside_{size}_{how}", _ms(times)
-
-
-def _ms(seconds: Iterable[float]) -> float:
-    return round(statistics.median(seconds) * 1000, 3)
+        yield f"ms_{count}_queues_beside_{size}_{how}", median_milliseconds(times)
 
 
 MEASUREMENT = Measurement(

@@ -3,7 +3,7 @@
 import random
 import statistics
 import tempfile
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from bench.hint_reads import Cell, Read, measure
 from bench.idle import new_database
 from bench.load import seed_tenants
 from bench.reach import REDIS_REACHES
-from bench.report import Figure, Report, exactly
+from bench.report import Figure, Report, exactly, median_milliseconds
 from bench.system import connected, opened, prepare
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.cli.redis_server import RedisServer
@@ -114,7 +114,11 @@ async def _reads(
             times = SHORT_READS if options.short else READS
             scans, hints = await measure(dsn, connection, redis_url, tenants, cell, times)
             wrong += sum(read.named - read.found for read in hints)
-            found = {"scan": (_ms(scans), _us_a_row(scans)), "hints": (_ms(hints), _us_a_row(hints))}
+            both = {"scan": scans, "hints": hints}
+            found = {
+                way: (median_milliseconds(read.seconds for read in reads), _us_a_row(reads))
+                for way, reads in both.items()
+            }
             figures |= {f"{way} ms, {cell}": ms for way, (ms, _) in found.items()}
             figures |= {f"{way} us a row, {cell}": us for way, (_, us) in found.items()}
             row = (cell.tenants, cell.backlog, cell.executors, cell.pinned)
@@ -123,10 +127,6 @@ async def _reads(
             table.add_row(*map(str, row), *map(str, numbers))
     screen.console.print(table)
     return rows, wrong
-
-
-def _ms(reads: Iterable[Read]) -> float:
-    return round(1000 * statistics.median(read.seconds for read in reads), 2)
 
 
 def _us_a_row(reads: Sequence[Read]) -> float:

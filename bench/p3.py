@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from bench.day import (
-    SHORTER,
     Lived,
     by_priority,
     charts_of,
+    day_report,
     delay_figures_of,
-    faults,
     live,
     next_window,
     town_figures,
@@ -49,7 +48,7 @@ async def day(
 
 def report(test: str, options: Options, lived: Lived, where: Environment, used: Mapping[str, Figure]) -> Report:
     """The verdict on seconds without crons, and on the worst of the five-minute marks."""
-    judgement, window = lived.judgement, lived.window
+    window = lived.window
     ordinary = lived.delays(lambda slot: not lived.is_mark(slot))
     count = (window.last - window.meeting) // _FIVE_MINUTES + 1
     instants = [window.meeting + number * _FIVE_MINUTES for number in range(count)]
@@ -58,9 +57,11 @@ def report(test: str, options: Options, lived: Lived, where: Environment, used: 
     for number, mark in enumerate(marks, 1):
         figures.update(delay_figures_of(f"five_minute_mark_{number}", mark))
     minutes = lived.delays(lambda slot: lived.is_mark(slot) and slot not in instants)
-    return Report(
-        test=test,
-        environment=where,
+    return day_report(
+        test,
+        options,
+        [lived],
+        where,
         targets=[
             at_most("start delay p99, ordinary seconds", ORDINARY_SECONDS, percentile(ordinary, 0.99), "s"),
             at_most(
@@ -69,7 +70,6 @@ def report(test: str, options: Options, lived: Lived, where: Environment, used: 
                 max(percentile(mark, 0.99) for mark in marks),
                 "s",
             ),
-            *faults(judgement),
         ],
         figures={
             **figures,
@@ -78,12 +78,9 @@ def report(test: str, options: Options, lived: Lived, where: Environment, used: 
             **town_figures(lived),
             **used,
         },
-        lost=judgement.lost,
-        duplicates=judgement.duplicates,
         charts=charts_of(lived),
         not_meaning="the hour or the day: hourly and daily tasks are there and not due. Ordinary seconds have about "
-        "six runs; endpoints are one process on loopback, without TLS; tasks were seeded by SQL."
-        + (SHORTER if options.short else ""),
+        "six runs; endpoints are one process on loopback, without TLS; tasks were seeded by SQL.",
     )
 
 

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from bench.day import (
-    SHORTER,
     Lived,
     by_priority,
     charts_of,
+    day_report,
     delay_figures_of,
-    faults,
     live,
     next_window,
     town_figures,
@@ -39,15 +38,15 @@ def report(options: Options, lived: Lived, where: Environment, used: Mapping[str
     peak = lived.delays(lived.is_meeting)
     critical = lived.delays(lived.is_meeting, (Priority.CRITICAL,))
     high = lived.delays(lived.is_meeting, (Priority.HIGH,))
-    judgement = lived.judgement
-    return Report(
-        test="p4",
-        environment=where,
+    return day_report(
+        "p4",
+        options,
+        [lived],
+        where,
         targets=[
             at_most("all of the peak started within", STARTED_SECONDS, percentile(peak, 1.0), "s"),
             at_most("start delay p99, critical", CRITICAL_SECONDS, percentile(critical, 0.99), "s"),
             at_most("start delay p99, high", HIGH_SECONDS, percentile(high, 0.99), "s"),
-            *faults(judgement),
         ],
         figures={
             **delay_figures_of("peak", peak),
@@ -55,12 +54,9 @@ def report(options: Options, lived: Lived, where: Environment, used: Mapping[str
             **town_figures(lived),
             **used,
         },
-        lost=judgement.lost,
-        duplicates=judgement.duplicates,
         charts=charts_of(lived),
         not_meaning="a peak over the internet: the endpoints are one process on loopback that shares the machine, "
-        "without TLS, and tasks were seeded by SQL. How long the rest takes is what its endpoints take."
-        + (SHORTER if options.short else ""),
+        "without TLS, and tasks were seeded by SQL. How long the rest takes is what its endpoints take.",
     )
 
 

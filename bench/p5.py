@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
+from bench.day import faults
 from bench.drive import Rig, judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import Judgement, delay_figures, judge
@@ -111,8 +112,6 @@ def report(
     wanted = arithmetic(short.expected, late)
     dead = short.ended.get("dead", 0)
     abandoned = short.retried + dead
-    lost = fitting.lost + short.lost
-    duplicates = fitting.duplicates + short.duplicates
     figures: dict[str, Figure] = {
         **{f"timeout_30_{name}": value for name, value in _figures(fitting).items()},
         **{f"timeout_20_{name}": value for name, value in _figures(short).items()},
@@ -131,17 +130,11 @@ def report(
             exactly("30 s timeout: not succeeded", 0, fitting.expected - fitting.ended.get("succeeded", 0)),
             _near("20 s timeout: dead", dead, wanted.dead, wanted.dead_sigma),
             _near("20 s timeout: calls given up", abandoned, wanted.abandoned, wanted.abandoned_sigma),
-            exactly("lost", 0, lost),
-            exactly("duplicates", 0, duplicates),
-            exactly(
-                "skipped, early, unexpected, not ended as the endpoint had it",
-                0,
-                fitting.other_faults + short.other_faults,
-            ),
+            *faults((fitting, short)),
         ],
         figures=figures,
-        lost=lost,
-        duplicates=duplicates,
+        lost=fitting.lost + short.lost,
+        duplicates=fitting.duplicates + short.duplicates,
         not_meaning="how many slow calls can be held at once: about 1,600 are. What is given up here goes on at the "
         "endpoint, as it would in life."
         + (

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from uuid import UUID
 
-from bench.day import SHORTER, Lived, Window, delay_figures_of, end_town, live, next_window, town_of, town_rig
+from bench.day import Lived, Window, day_report, delay_figures_of, end_town, live, next_window, town_of, town_rig
 from bench.delays import delay_charts
 from bench.frame import Measurement, Options, Screen
 from bench.ledger import SlotKey, percentile
-from bench.report import Environment, Figure, Report, at_least, at_most, exactly
+from bench.report import Environment, Figure, Report, at_least, at_most
 from bench.town import Town
 from tocsin.cli.tenants import MAX_IN_FLIGHT
 
@@ -109,15 +109,14 @@ def report(
     on whether it held its calls then."""
     before, after = others(quiet, at_mark=True), others(noisy, at_mark=True)
     p99, with_noise = percentile(before, 0.99), percentile(after, 0.99)
-    judgements = [day.judgement for day in (*quiet, *noisy)]
-    lost = sum(judgement.lost for judgement in judgements)
-    duplicates = sum(judgement.duplicates for judgement in judgements)
     hanging = [delay for day in noisy for delay in day.delays(lambda slot: True, of=lambda task: task.tenant == NOISY)]
     calls, most = [held(day) for day in noisy], [could_hold(day) for day in noisy]
     shares = [100 * each / could if could else math.nan for each, could in zip(calls, most, strict=True)]
-    return Report(
-        test="p6",
-        environment=where,
+    return day_report(
+        "p6",
+        options,
+        [*quiet, *noisy],
+        where,
         targets=[
             at_most(
                 "others' start delay p99 at the mark, more than without (5 % or 20 ms)",
@@ -126,13 +125,6 @@ def report(
                 "ms",
             ),
             at_least("calls that hang at the mark, of those that could", HELD_PERCENT, min(shares), "%"),
-            exactly("lost", 0, lost),
-            exactly("duplicates", 0, duplicates),
-            exactly(
-                "skipped, early, unexpected, not ended as the endpoint had it",
-                0,
-                sum(judgement.other_faults for judgement in judgements),
-            ),
         ],
         figures={
             "calls_that_hang_at_the_mark": min(calls),
@@ -142,15 +134,12 @@ def report(
             **delay_figures_of("others_without_it", others(quiet, at_mark=False)),
             **delay_figures_of("others_with_it", others(noisy, at_mark=False)),
             **delay_figures_of("the_one_that_hangs", sorted(hanging)),
-            "runs": sum(judgement.expected for judgement in judgements),
+            "runs": sum(day.judgement.expected for day in (*quiet, *noisy)),
             **used,
         },
         charts=delay_charts({"others, quiet": others_by_slot(quiet), "others, noisy": others_by_slot(noisy)}),
-        lost=lost,
-        duplicates=duplicates,
         not_meaning="a tenant that floods: the noisy one has no more runs than before, it only holds each to its "
-        "timeout. The load is the ordinary day's with one five-minute mark, and a peak of that tenant before it."
-        + (SHORTER if options.short else ""),
+        "timeout. The load is the ordinary day's with one five-minute mark, and a peak of that tenant before it.",
     )
 
 

@@ -15,6 +15,7 @@ import asyncpg
 import psutil
 
 from bench.frame import Screen
+from bench.runtimes import free_ports
 from bench.system import PlainExecutors, connected, environment_of, opened, prepare, running, server
 from tocsin.cli.postgres import EmbeddedPostgres
 from tocsin.cli.postgres.cluster import Layout, read_password
@@ -79,7 +80,7 @@ async def started(runtime: Runtime, folder: Path, executors: int, screen: Screen
 async def _up(folder: Path, executors: int) -> AsyncIterator[Product]:
     data = folder / "up"
     log = (folder / "up.log").open("wb")
-    ports = _free_ports()
+    ports = free_ports(2)
     process = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).with_name("tocsin")),
         "up",
@@ -135,15 +136,3 @@ async def _serving(dsn: str, executors: int) -> None:
         except (OSError, asyncpg.PostgresError):
             pass
         await asyncio.sleep(0.3)
-
-
-def _free_ports() -> list[int]:
-    import socket
-
-    sockets = [socket.socket() for _ in range(2)]
-    for each in sockets:
-        each.bind(("127.0.0.1", 0))
-    ports = [int(each.getsockname()[1]) for each in sockets]
-    for each in sockets:
-        each.close()
-    return ports

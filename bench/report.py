@@ -3,7 +3,8 @@
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -68,6 +69,16 @@ def _bound(sign: str, limit: float, unit: str) -> str:
 
 def _rounded(value: float) -> float | None:
     return round(value, 3) if math.isfinite(value) else None
+
+
+def milliseconds(seconds: float) -> float:
+    """A time as a figure."""
+    return round(1000 * seconds, 2)
+
+
+def median_milliseconds(seconds: Iterable[float]) -> float:
+    """The median of times as a figure, to the microsecond: of many short ones."""
+    return round(1000 * statistics.median(seconds), 3)
 
 
 def _finite(figure: Figure) -> Figure:

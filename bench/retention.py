@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from bench.alone import alone
 from bench.completion import RunningDatabase, running_database
 from bench.frame import Measurement, Options, Screen
-from bench.report import Environment, Figure, Report, at_most, exactly
+from bench.report import Environment, Figure, Report, at_most, exactly, milliseconds
 from bench.system import Connection, connected
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
@@ -201,16 +201,16 @@ def report(found: Removals, rows: int, lost: int, where: Environment) -> Report:
     figures: dict[str, Figure] = {
         "rows": rows,
         "repeats": len(found.dropped),
-        "longest_completion_alone_ms": _ms(statistics.median(found.waits_alone)),
-        "longest_completion_beside_drop_ms": _ms(longest),
-        "longest_completion_beside_delete_ms": _ms(statistics.median(found.waits_deleted)),
+        "longest_completion_alone_ms": milliseconds(statistics.median(found.waits_alone)),
+        "longest_completion_beside_drop_ms": milliseconds(longest),
+        "longest_completion_beside_delete_ms": milliseconds(statistics.median(found.waits_deleted)),
     }
     for name, each in (("drop", found.dropped), ("delete", found.deleted)):
         figures |= {
-            f"{name}_ms": _ms(statistics.median(one.seconds for one in each)),
+            f"{name}_ms": milliseconds(statistics.median(one.seconds for one in each)),
             f"{name}_wal_bytes": round(statistics.median(one.wal_bytes for one in each)),
             f"{name}_dead_rows": round(statistics.median(one.dead_rows for one in each)),
-            f"{name}_vacuum_ms": _ms(statistics.median(one.vacuum_seconds for one in each)),
+            f"{name}_vacuum_ms": milliseconds(statistics.median(one.vacuum_seconds for one in each)),
             f"{name}_vacuum_wal_bytes": round(statistics.median(one.vacuum_wal_bytes for one in each)),
         }
     return Report(
@@ -230,10 +230,6 @@ def report(found: Removals, rows: int, lost: int, where: Environment) -> Report:
         not_meaning="a history that readers hold open: a drop waits 0.2 s for its lock and is else left for the next "
         "time. A DELETE in small parts would hold up nobody either, and cost as much WAL and vacuum.",
     )
-
-
-def _ms(seconds: float) -> float:
-    return round(seconds * 1000, 2)
 
 
 MEASUREMENT = Measurement("retention", "a day of history: its partition dropped, against a DELETE of its rows", run)

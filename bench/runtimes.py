@@ -6,6 +6,7 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from types import MappingProxyType
 
@@ -57,9 +58,15 @@ class RayExecutors:
         return [] if self._child is None or self._child.pid is None else [self._child.pid]
 
 
+def free_ports(count: int) -> list[int]:
+    """Different ports of the loopback address that nobody listens on by now."""
+    with ExitStack() as stack:
+        probes = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in probes]
+
+
 def free_port() -> int:
-    """A port of the loopback address that nobody listens on by now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """One such port."""
+    return free_ports(1)[0]

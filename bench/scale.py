@@ -1,7 +1,6 @@
 """Scale: a million idle tasks beside a driven load; what is due starts as it does beside ten thousand."""
 
 import random
-import statistics
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -10,7 +9,7 @@ from bench.drive import Outcome, Rig, judgement_figures, rig
 from bench.frame import Measurement, Options, Screen
 from bench.idle import IdleDatabase, beginning, seed_idle
 from bench.ledger import percentile
-from bench.report import Environment, Figure, Report, at_most, exactly
+from bench.report import Environment, Figure, Report, at_most, exactly, median_milliseconds
 from bench.system import opened
 from tocsin.cli.node import collect_garbage_rarely
 from tocsin.common.clock import SystemClock
@@ -110,10 +109,10 @@ def report(
         "runs_per_second": few[0].rate,
         "seconds_each": few[0].seconds,
         **judgement_figures(many[-1].judgement),
-        "start_delay_p99_ms_beside_few": _ms([a for a, _ in delays]),
-        "start_delay_p99_ms_beside_many": _ms([b for _, b in delays]),
-        "begin_ms_beside_few": _ms([a for a, _ in begins]),
-        "begin_ms_beside_many": _ms([b for _, b in begins]),
+        "start_delay_p99_ms_beside_few": median_milliseconds([a for a, _ in delays]),
+        "start_delay_p99_ms_beside_many": median_milliseconds([b for _, b in delays]),
+        "begin_ms_beside_few": median_milliseconds([a for a, _ in begins]),
+        "begin_ms_beside_many": median_milliseconds([b for _, b in begins]),
     }
     return Report(
         test="scale",
@@ -135,10 +134,6 @@ def report(
 
 def _ratio(pairs: Sequence[tuple[float, float]]) -> float:
     return median_ratio(*zip(*pairs, strict=True))
-
-
-def _ms(seconds: Sequence[float]) -> float:
-    return round(statistics.median(seconds) * 1000, 2)
 
 
 MEASUREMENT = Measurement(
