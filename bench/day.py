@@ -32,7 +32,7 @@ SHORTER = (
 END_SECONDS = 30.0
 """How much longer than its calls may take a run may take to end; what has not ended then is lost."""
 
-SEEDING_SECONDS, SHORT_SEEDING_SECONDS = 27, 12
+SEEDING_SECONDS, SHORT_SEEDING_SECONDS = 27, 10
 """For the whole town, before a window that begins at once."""
 
 BEFORE_SECONDS, SHORT_BEFORE_SECONDS = 13, 8

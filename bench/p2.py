@@ -33,8 +33,11 @@ SHORT_STEPS: dict[Network, tuple[int, ...]] = {
 """From the target down, so that one step is enough where it is held."""
 
 SHORT_STEP_SECONDS = 10
-MOST_DOWN = 3
+MOST_DOWN = 2
 """Steps that are tried on a network on the way down."""
+
+SURE = 0.8
+"""Of the calls a second that came at a step too fast, what the next one may ask for: it is to be held."""
 
 SETTLE_SECONDS = 60
 """From a checkpoint on: pages are written to the WAL whole the first time that they are changed after it."""
@@ -68,7 +71,7 @@ def next_step(steps: Sequence[int], done: Sequence[Outcome]) -> int | None:
     """Which of rising or falling steps, in runs a second, comes after those done; None where no other does.
 
     Rising ones go on while they are held. Falling ones go on until one is held, `MOST_DOWN` in all, and next to the
-    highest that is not above the calls a second that came at the last one.
+    highest that is not above `SURE` of the calls a second that came at the last one.
     """
     if not done:
         return steps[0]
@@ -78,7 +81,7 @@ def next_step(steps: Sequence[int], done: Sequence[Outcome]) -> int | None:
     lower = [step for step in steps if step < last.rate]
     if is_held(last) or not lower or len(done) >= MOST_DOWN:
         return None
-    return next((step for step in lower if step <= last.arrived / last.seconds), lower[-1])
+    return next((step for step in lower if step <= SURE * last.arrived / last.seconds), lower[-1])
 
 
 async def run(options: Options, screen: Screen) -> Report:

@@ -32,7 +32,7 @@ WINDOW_SECONDS, BURST_SECONDS = 60, 60
 WINDOWS = 30
 """Of a longer watch at least so many, each longer. A rise of a tenth shows in thirty, in six it does not."""
 
-LEAD_SECONDS = 8
+LEAD_SECONDS, SHORT_LEAD_SECONDS = 8, 4
 RISE_PERCENT = 10.0
 RSS_PERCENT = 5.0
 EDGES = 6
@@ -85,7 +85,7 @@ async def run(options: Options, screen: Screen) -> Report:
 
 async def watch(ready: Rig, name: str, pinned: bool, length: Span) -> Watched:
     """Seeds all of it, holds an old transaction where asked to, and judges it once it is over."""
-    first = await ready.instant(LEAD_SECONDS)
+    first = await ready.instant(SHORT_LEAD_SECONDS if ready.options.short else LEAD_SECONDS)
     url = ready.endpoint.url + PATH
 
     def load(text: str, rate: int, after: int, seconds: int) -> Load:
