@@ -35,7 +35,7 @@ END_SECONDS = 30.0
 SEEDING_SECONDS, SHORT_SEEDING_SECONDS = 27, 10
 """For the whole town, before a window that begins at once."""
 
-BEFORE_SECONDS, SHORT_BEFORE_SECONDS = 13, 8
+BEFORE_SECONDS, SHORT_BEFORE_SECONDS = 13, 6
 """From the first slots of such a window to the meeting, for the whole town."""
 
 _SECOND = timedelta(seconds=1)

@@ -28,7 +28,7 @@ TENANTS = 50
 PATH = "1000ms/"
 CALM_SECONDS = 5
 CUT_SECONDS = 30
-AFTER_SECONDS = 10
+AFTER_SECONDS, SHORT_AFTER_SECONDS = 10, 5
 WORST_SECONDS = 2.0
 """Beyond the cut itself, for the worst start delay."""
 
@@ -84,7 +84,8 @@ async def cut(ready: Rig, proxy: Proxy, kind: Kind) -> Cut:
 
     rate = options.amount(RATE, 20)
     await ready.drive(rate, 2)
-    load = await ready.seeded(rate, CALM_SECONDS + seconds + AFTER_SECONDS, PATH)
+    after = SHORT_AFTER_SECONDS if options.short else AFTER_SECONDS
+    load = await ready.seeded(rate, CALM_SECONDS + seconds + after, PATH)
     return found(kind, seconds, await ready.play(load, meanwhile=strike))
 
 

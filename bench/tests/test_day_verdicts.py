@@ -245,7 +245,7 @@ def test_the_window_begins_with_the_minute_before_a_full_one() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scale", "short", "seeding", "before"), [(0.002, True, 3, 2), (1.0, True, 13, 10), (1.0, False, 30, 15)]
+    ("scale", "short", "seeding", "before"), [(0.002, True, 3, 2), (1.0, True, 13, 8), (1.0, False, 30, 15)]
 )
 def test_at_once_there_is_time_for_the_seeding(scale: float, short: bool, seeding: int, before: int) -> None:
     now = MEETING + timedelta(seconds=10.5)
