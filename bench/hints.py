@@ -27,7 +27,7 @@ from tocsin.common.ids import Ids
 
 TENANTS, SHORT_TENANTS = (100, 1000, 4000), (100, 1000)
 BACKLOGS, SHORT_BACKLOGS = (0, 10_000, 100_000), (0, 10_000)
-EXECUTORS, SHORT_EXECUTORS = (1, 8), (1, 4)
+EXECUTORS, SHORT_EXECUTORS = (1, 8), (4,)
 READS, SHORT_READS = 10, 4
 
 CLAIMERS, SHORT_CLAIMERS = (1, 2, 4, 8, 16, 32, 64), (1, 32)
@@ -35,7 +35,7 @@ RIVAL_ROWS, SHORT_RIVAL_ROWS = 100_000, 20_000
 RIVAL_SECONDS, SHORT_RIVAL_SECONDS = 10.0, 2.0
 
 AUTO_RATE, AUTO_TENANTS = 500, 500
-AUTO_SECONDS, SHORT_AUTO_SECONDS = 120, 30
+AUTO_SECONDS, SHORT_AUTO_SECONDS = 120, 25
 """A verdict needs five reads of each way; one comes every two seconds, and the ways take turns until there is one."""
 
 

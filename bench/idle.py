@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
 from urllib.parse import urlsplit
 from uuid import UUID
 
@@ -26,21 +25,18 @@ _TENANTS = 100
 _PERIOD = timedelta(days=1)
 _TTL = 86_400.0
 
-_SEEDERS = 2
-"""Connections that seed at once: a million tasks take one of them longer than all that is then measured."""
-
 _TASKS = """
-with made as (
-    insert into tasks (id, tenant_id, name, plan, call)
-    select uuidv7(), ($1::uuid[])[1 + n % cardinality($1::uuid[])], 'idle ' || n, $2::jsonb, $3::jsonb
-      from generate_series($4::int, $5::int) n
-    returning id, tenant_id
-)
+insert into tasks (id, tenant_id, name, plan, call)
+select uuidv7(), ($1::uuid[])[1 + n % cardinality($1::uuid[])], 'idle ' || n, $2::jsonb, $3::jsonb
+  from generate_series(1, $4::int) n
+"""
+
+_NEXT_ROWS = """
 insert into pending (run_id, tenant_id, task_id, due_at, slot, plan_version, priority, lane, kind)
 select uuidv7(), tenant_id, id, slot, slot, 1, 2, n % 1024, 'next'
   from (select id, tenant_id, row_number() over () as n,
                date_trunc('second', now() + interval '1 day' + random() * interval '30 days') as slot
-          from made) t
+          from tasks) t
 """
 
 _SAMPLE = """
@@ -136,22 +132,18 @@ async def new_database(server_dsn: str, name: str) -> AsyncIterator[str]:
             await connection.execute(f'drop database "{name}" with (force)')
 
 
-async def seed_idle(dsn: str, tenants: Sequence[UUID], tasks: int) -> None:
+async def seed_idle(connection: Connection, tenants: Sequence[UUID], tasks: int) -> None:
     """Puts `tasks` tasks into a database without any, spread over these tenants; their first slots are 1 to 31 days
     away. Vacuumed."""
     anchor = datetime.now(UTC).replace(microsecond=0)
     plan = PlanSpec(schedule=EverySchedule(every_seconds=int(_PERIOD.total_seconds()), anchor=anchor))
     call = CallSpec(url="http://127.0.0.1:1/")
-
-    async def part(first: int, last: int) -> None:
-        # the tenants are there: to look for that of each task takes nearly half of the time
-        async with connected(dsn, session_replication_role="replica") as connection:
-            await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), first, last)
-
-    ends = [tasks * number // _SEEDERS for number in range(_SEEDERS + 1)]
-    await asyncio.gather(*(part(before + 1, last) for before, last in pairwise(ends)))
-    async with connected(dsn) as connection:
-        await connection.execute("vacuum analyze tasks, pending")
+    # the tenants are there: to look for that of each task takes nearly half of the time
+    await connection.execute("set session_replication_role = replica")
+    await connection.execute(_TASKS, tenants, plan.model_dump_json(), call.model_dump_json(), tasks)
+    await connection.execute("reset session_replication_role")
+    await connection.execute(_NEXT_ROWS)
+    await connection.execute("vacuum analyze tasks, pending")
 
 
 async def beginning(dsn: str, connection: Connection, store: PostgresStore, ids: Ids, sample: int) -> IdleDatabase:
@@ -174,5 +166,5 @@ async def idle_database(server_dsn: str, ids: Ids, tasks: int, sample: int) -> A
         tenants = [ids.new() for _ in range(_TENANTS)]
         for tenant_id in tenants:
             await store.tenants.insert(Tenant(tenant_id, str(tenant_id), 0, 1.0, 1000, None), [])
-        await seed_idle(dsn, tenants, tasks)
+        await seed_idle(connection, tenants, tasks)
         yield await beginning(dsn, connection, store, ids, sample)

@@ -32,7 +32,7 @@ SHORT_STEPS: dict[Network, tuple[int, ...]] = {
 }
 """From the target down, so that one step is enough where it is held."""
 
-SHORT_STEP_SECONDS = 10
+SHORT_STEP_SECONDS = 6
 MOST_DOWN = 2
 """Steps that are tried on a network on the way down."""
 

@@ -160,14 +160,16 @@ async def _calibrated(
 
 def judged_distance(report: Report) -> Report:
     """A report with the target, for each proxy that it was measured through, that the proxy is as far as was asked, and
-    with its round trips among the figures."""
+    with its round trips among the figures rather than in the environment."""
     measured = {name: float(str(value)) for name, value in report.environment.items() if name.endswith(_ROUND_TRIP)}
     added = {name: value for name, value in measured.items() if name.endswith(_ADDED)}
     targets = [
         at_most(f"{name.removesuffix(_ADDED)}: added round trip, off by", ADDED_MS, abs(value - AZ.round_trip_ms), "ms")
         for name, value in added.items()
     ]
-    return replace(report, targets=[*report.targets, *targets], figures={**measured, **report.figures})
+    where = {name: value for name, value in report.environment.items() if name not in measured}
+    figures = {**measured, **report.figures}
+    return replace(report, environment=where, targets=[*report.targets, *targets], figures=figures)
 
 
 REACHES: Mapping[Network, Reach] = {"direct": direct, "az": distant(AZ)}

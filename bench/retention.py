@@ -17,7 +17,7 @@ from bench.system import Connection, connected
 from tocsin.common.clock import SystemClock
 from tocsin.common.ids import Ids
 
-ROWS, SHORT_ROWS = 1_000_000, 200_000
+ROWS, SHORT_ROWS = 1_000_000, 500_000
 REPEATS, SHORT_REPEATS = 5, 1
 BATCH = 10
 """Runs of each completion beside it."""

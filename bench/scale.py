@@ -33,7 +33,7 @@ async def idle_rig(options: Options, screen: Screen, tasks: int, part: str) -> A
     """The running product over a database with idle tasks, of the tenants that the load is of: in the same queues."""
     async with rig(options, screen, options.amount(TENANTS), part=part) as ready:
         screen.say(f"seeding {tasks:,} idle tasks")
-        await seed_idle(ready.dsn, ready.tenants, tasks)
+        await seed_idle(ready.connection, ready.tenants, tasks)
         await ready.connection.execute("checkpoint")
         yield ready
 

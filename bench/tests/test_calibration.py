@@ -43,6 +43,7 @@ def test_a_report_that_was_measured_from_afar_says_how_far_that_was() -> None:
     assert report.figures["network_added_round_trip_ms"] == pytest.approx(1.02)
     assert report.figures["network_whole_round_trip_ms"] == pytest.approx(1.12)
     assert report.figures["runs"] == 7
+    assert set(report.environment) == {"network", "redis_network"}
 
 
 @pytest.mark.parametrize("delayed", [0.12, 2.1])

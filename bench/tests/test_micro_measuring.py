@@ -79,15 +79,15 @@ async def test_no_run_is_picked_twice(crowd: Backlog) -> None:
 
 @pytest.fixture
 async def idle(database_url: str, store: PostgresStore, connection: Connection) -> IdleDatabase:
-    await seed_idle(database_url, await seed_tenants(store, IDS, 2), 10)
+    await seed_idle(connection, await seed_tenants(store, IDS, 2), 10)
     return await beginning(database_url, connection, store, IDS, 10)
 
 
 async def test_idle_tasks_are_as_many_as_asked_for_with_a_slot_each(
-    database_url: str, store: PostgresStore, connection: Connection
+    store: PostgresStore, connection: Connection
 ) -> None:
     tenants = await seed_tenants(store, IDS, 3)
-    await seed_idle(database_url, tenants, 7)
+    await seed_idle(connection, tenants, 7)
     rows = await connection.fetch(
         "select t.name, t.tenant_id, p.tenant_id as owner from tasks t join pending p on p.task_id = t.id"
     )
