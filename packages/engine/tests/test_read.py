@@ -13,6 +13,7 @@ from tocsin.common.errors import StoreUnavailableError
 from tocsin.common.models import Overlap, Priority
 from tocsin.common.store.rows import MARGIN_SECONDS, Pending
 from tocsin.engine.board import Board
+from tocsin.engine.look import queues_of
 from tocsin.engine.read import EVERYTHING, Reader
 from tocsin.engine.tenant import PAGE
 
@@ -38,14 +39,35 @@ async def begin_all(bench: EngineBench, seconds: float) -> list[UUID]:
     return begun
 
 
-async def test_what_is_due_within_the_lead_comes_into_memory_and_nothing_later(bench: EngineBench) -> None:
+async def test_a_turn_brings_what_is_due_within_the_far_lead_into_memory_and_nothing_later(bench: EngineBench) -> None:
     task = await bench.a_task(schedule=bench.every(3600))
-    near, far = bench.put(task, bench.clock.now() + 4.9 * SECOND), bench.put(task, bench.clock.now() + 6 * SECOND)
+    now = bench.clock.now()
+    near, far, farther = (bench.put(task, now + seconds * SECOND) for seconds in (4.9, 14.9, 16))
     await bench.first.own()
     await bench.owner.reader.run_once()
     assert bench.owner.board.knows(near)
+    assert bench.owner.board.knows(far)
+    assert not bench.owner.board.knows(farther)
+    assert bench.calls.expected == [(near.due_at, task.id), (far.due_at, task.id)]
+
+
+async def test_between_the_turns_what_is_due_within_the_lead_is_read_and_nothing_later(bench: EngineBench) -> None:
+    task = await bench.a_task(schedule=bench.every(3600))
+    await bench.first.own()
+    await bench.owner.reader.run_once()
+    now = bench.clock.now()
+    near, far = bench.put(task, now + 6.9 * SECOND), bench.put(task, now + 8 * SECOND)
+    await bench.advance(2.0)
+    await bench.owner.reader.run_once()
+    assert bench.owner.board.knows(near)
     assert not bench.owner.board.knows(far)
-    assert bench.calls.expected == [(near.due_at, task.id)]
+
+
+async def test_the_most_urgent_queues_of_all_tenants_are_read_first(bench: EngineBench) -> None:
+    tasks = [await bench.a_task(schedule=bench.every(3600)) for _ in range(2)]
+    await bench.first.own()
+    tenants = [task.tenant_id for task in tasks]
+    assert queues_of(bench.owner.board, [*tenants, UUID(int=1)]) == [(t, p) for p in range(4) for t in tenants]
 
 
 @pytest.mark.parametrize("age", [0, 3600])

@@ -8,8 +8,9 @@ import pytest
 from pool_bench import START, PoolBench
 from tocsin.common.target import Target, parse_target
 from tocsin.executor import peaks as module
-from tocsin.executor.peaks import PEAK, PER_ENDPOINT, Peaks
+from tocsin.executor.peaks import PEAK, PER_ENDPOINT, Peaks, wanted_of
 from tocsin.executor.pool import CallPool
+from tocsin.executor.transport.connecting import OPENED_AHEAD_SECONDS
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
@@ -37,13 +38,29 @@ def test_a_peak_tells_of_each_endpoint_what_it_needs_up_to_a_bound() -> None:
     assert taken(peaks) == {}
 
 
+def test_an_endpoint_of_many_runs_is_opened_more_up_to_a_bound_of_its_own() -> None:
+    assert [wanted_of(runs) for runs in (1, 8, 128, 160, 1_000, 1_024, 100_000)] == [1, 8, 8, 10, 62, 64, 64]
+    assert taken(noted(1_000)) == {"host-0.example": 62}
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_peak_is_told_of_no_sooner_than_its_scheme_needs(scheme: str) -> None:
+    peaks = Peaks()
+    due = NOW + timedelta(seconds=15)
+    for _ in range(PEAK):
+        peaks.note(due, parse_target(f"{scheme}://host.example/"))
+    ahead = timedelta(seconds=OPENED_AHEAD_SECONDS[scheme])
+    assert taken(peaks, due - ahead - timedelta(seconds=0.1)) == {}
+    assert taken(peaks, due - ahead) == {"host.example": PER_ENDPOINT}
+
+
 def test_what_is_past_is_forgotten_though_there_is_always_more_to_come() -> None:
     peaks = Peaks()
     for second in range(100):
         now = NOW + timedelta(seconds=second)
         peaks.note(now + timedelta(seconds=3), target(second))
         assert taken(peaks, now) == {}
-    assert sum(map(len, peaks._targets.values())) <= 4
+    assert len(peaks) <= 4
 
 
 def test_few_runs_are_no_peak_until_they_have_become_many() -> None:
@@ -65,7 +82,7 @@ def test_many_seconds_of_few_runs_are_no_peak() -> None:
 def test_what_is_past_is_forgotten() -> None:
     peaks = noted(PEAK)
     assert taken(peaks, NOW + timedelta(seconds=5)) == {}
-    assert (peaks._seconds, peaks._targets, peaks._told) == ({}, {}, {})
+    assert len(peaks) == 0
 
 
 class Warmed:
@@ -90,12 +107,14 @@ async def test_the_pool_asks_once_for_what_it_was_told_to_expect(monkeypatch: py
     for _ in range(2):
         bench.pool.expect(START + timedelta(seconds=3), task)
     assert bench.pool._warming is not None
-    bench.pool._warming.cancel()
-    bench.pool._warm(bench.pool.warmed)
-    assert bench.pool.warmed.asked == [("example.com", 2)]
+    for _ in range(2):
+        bench.pool._warming.cancel()
+        bench.pool._warm(bench.pool.warmed)
+        assert bench.pool.warmed.asked == [("example.com", 2)]
+        assert bench.pool._warming is not None, "the second is still to come"
     await bench.pool.close()
 
 
 async def test_without_a_warmer_nothing_is_kept(bench: PoolBench) -> None:
     bench.pool.expect(START, bench.a_task())
-    assert (bench.pool._warming, bench.pool._peaks._seconds) == (None, {})
+    assert (bench.pool._warming, len(bench.pool._peaks)) == (None, 0)

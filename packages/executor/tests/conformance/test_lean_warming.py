@@ -11,9 +11,9 @@ from tocsin.common.clock import ManualClock, SystemClock
 from tocsin.common.target import parse_target
 from tocsin.executor.egress import EgressGuard, EgressPolicy
 from tocsin.executor.transport import lean_warming
+from tocsin.executor.transport.connecting import OPENED_AHEAD_SECONDS
 from tocsin.executor.transport.lean import LeanTransport
 from tocsin.executor.transport.lean_pool import Opening, PeerKey
-from tocsin.executor.transport.lean_warming import FORGOTTEN_SECONDS
 from tocsin.executor.transport.port import Response
 
 
@@ -60,7 +60,7 @@ async def test_what_was_asked_for_too_long_ago_is_not_opened() -> None:
     guard = EgressGuard(EgressPolicy.parse("127.0.0.0/8"), names)
     late = LeanTransport(guard, clock, random.Random(7))
     late.warm(parse_target("http://a.example/"), 1)
-    clock.advance(FORGOTTEN_SECONDS + 0.1)
+    clock.advance(OPENED_AHEAD_SECONDS["http"] + 0.1)
     while late._warming._tasks:
         await asyncio.sleep(0)
     assert names.asked == []

@@ -18,9 +18,9 @@ START: RowKey = (datetime.min.replace(tzinfo=UTC), FIRST_RUN)
 
 
 def queues_of(board: Board, tenant_ids: Iterable[UUID]) -> list[QueueKey]:
-    """The queues of those of these tenants that are owned."""
-    owned = (tenant_id for tenant_id in tenant_ids if tenant_id in board.tenants)
-    return [(tenant_id, priority) for tenant_id in owned for priority in board.tenants[tenant_id].queues]
+    """The queues of those of these tenants that are owned, the most urgent of all of them first."""
+    owned = [tenant_id for tenant_id in tenant_ids if tenant_id in board.tenants]
+    return [(tenant_id, int(priority)) for priority in Priority for tenant_id in owned]
 
 
 def low(board: Board) -> list[QueueKey]:

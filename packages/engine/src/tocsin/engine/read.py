@@ -1,9 +1,9 @@
 """Read: brings the heads of the owned queues into memory, and plans their successors ahead.
 
 Every two seconds a sweep asks each queue for its first rows from ten seconds ago; at take-over, and every ten seconds
-in turns, from the queue's start (rule 10). Where there is a hint index, every second of those from ten seconds ago may
-ask that instead. A queue whose page was full is read on from its last key when memory runs low. Rows already in memory
-are dropped by their pair.
+in turns, from the queue's start (rule 10). The turns look farther ahead, so that what a peak needs is at hand before
+it. Where there is a hint index, every second look from ten seconds ago may ask that instead. A queue whose page was
+full is read on from its last key when memory runs low. Rows already in memory are dropped by their pair.
 
 What is read and kept of a queue does not grow with its backlog: a read asks for at most `KNOWN_BEFORE` rows more
 than it wants, and takes nothing into a queue that holds `FULL`. What commits late before the last key, behind more
@@ -145,7 +145,8 @@ class Reader:
     async def _everything(self, group: list[UUID], path: str) -> int:
         """A look at all of these tenants' queues."""
         try:
-            added = await self._read(queues_of(self._board, group), everything=True, path=path)
+            lead = self._config.far_lead if path == "sweep" else None
+            added = await self._read(queues_of(self._board, group), everything=True, path=path, lead=lead)
             if path == "sweep":
                 self._reviews.plan(group)
                 await self._planner.refresh_secrets(group)
@@ -264,31 +265,44 @@ class Reader:
         return added
 
     async def _read(
-        self, queues: Sequence[QueueKey], *, everything: bool, path: str, review: Container[QueueKey] = ()
+        self,
+        queues: Sequence[QueueKey],
+        *,
+        everything: bool,
+        path: str,
+        lead: float | None = None,
+        review: Container[QueueKey] = (),
     ) -> int:
         """A glance at every queue, then a page more of those whose glance was full and that hold less than a page.
 
         Rows of queues to `review`, of all at a look at everything, are left by none but fresh definitions.
+        `lead`: seconds, where not as usual.
         """
         glances = (self._page(key, self._config.glance, everything=everything) for key in queues)
-        added, full = await self._pages(glances, path=path, review=set(queues) if everything else review)
-        more, _ = await self._pages(self._pages_on(full), path=path)
+        reviewed = set(queues) if everything else review
+        added, full = await self._pages(glances, path=path, lead=lead, review=reviewed)
+        more, _ = await self._pages(self._pages_on(full), path=path, lead=lead)
         return added + more
 
     async def _pages(
-        self, looks: Iterable[Look | None], *, path: str, review: Container[QueueKey] = ()
+        self,
+        looks: Iterable[Look | None],
+        *,
+        path: str,
+        lead: float | None = None,
+        review: Container[QueueKey] = (),
     ) -> tuple[int, list[QueueKey]]:
         """Takes these looks, a batch of rows at most a statement; says the queues whose page was full."""
         added = 0
         full: list[QueueKey] = []
         for together in batches(looks, self._config.batch):
-            added += await self._statement(together, full, path, review)
+            added += await self._statement(together, full, path, lead, review)
         return added, full
 
-    async def _heads(self, pages: Sequence[QueuePage], path: str) -> list[Pending]:
+    async def _heads(self, pages: Sequence[QueuePage], path: str, lead: float | None = None) -> list[Pending]:
         began = self._clock.monotonic()
         self._parts.asked += 1
-        rows = await self._store.runs.heads(pages, self._config.lead)
+        rows = await self._store.runs.heads(pages, self._config.lead if lead is None else lead)
         seconds = self._clock.monotonic() - began
         self._meter.observe(READ_SECONDS, seconds, path)
         self._heads_seconds += seconds
@@ -296,9 +310,14 @@ class Reader:
         return rows
 
     async def _statement(
-        self, looks: Sequence[Look], full: list[QueueKey], path: str, review: Container[QueueKey]
+        self,
+        looks: Sequence[Look],
+        full: list[QueueKey],
+        path: str,
+        lead: float | None,
+        review: Container[QueueKey],
     ) -> int:
-        found = by_queue(await self._heads([page for look in looks for page in look], path))
+        found = by_queue(await self._heads([page for look in looks for page in look], path, lead))
         new: list[Pending] = []
         done: list[tuple[Queue, QueueKey, Look, bool, RowKey, bool]] = []
         for look in looks:

@@ -36,7 +36,7 @@ VOUCHED_SECONDS = 0.25
 """How long after its begin was sent a run may start on what the begin read of its task (rule 3)."""
 
 _NOTED_SECONDS = 0.2
-"""How long what is expected is gathered before connections are opened for it."""
+"""How long what is expected is gathered before connections are opened for it, and how often it is looked at."""
 
 _TEXT = 500
 _LABELS = {priority: priority.name.lower() for priority in Priority}
@@ -156,6 +156,8 @@ class CallPool:
         self._warming = None
         for target, count in self._peaks.take(self._database_clock.now()):
             warmer.warm(target, count)
+        if self._peaks:
+            self._warming = asyncio.get_running_loop().call_later(_NOTED_SECONDS, self._warm, warmer)
 
     def put_back(self, run: Begun) -> None:
         self._completer.put_back(run)

@@ -8,6 +8,10 @@ from typing import Final
 KEEPALIVE_SECONDS: Final = 75.0
 """Longer than a minute, so that a task that runs every minute finds its connection open."""
 
+OPENED_AHEAD_SECONDS: Final = {"http": 4.0, "https": 10.0}
+"""How long before a peak its connections are opened, by scheme. Soon before it, for many a server closes what has been
+idle for five seconds; but a handshake costs five times a plain connection, and a peak wants thousands."""
+
 MAX_ADDRESSES: Final = 4
 """How many addresses of a name one call tries; each but the last gets its part of the time left."""
 

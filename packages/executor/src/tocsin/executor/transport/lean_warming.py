@@ -9,14 +9,11 @@ from tocsin.common.clock import Clock
 from tocsin.common.target import Target
 from tocsin.executor.egress import EgressGuard, EgressRefusedError
 from tocsin.executor.resolver import ResolveError
-from tocsin.executor.transport.connecting import in_order_of_trial
+from tocsin.executor.transport.connecting import OPENED_AHEAD_SECONDS, in_order_of_trial
 from tocsin.executor.transport.lean_pool import PeerKey, Pool
 
 AT_ONCE: Final = 64
 """Names and connections under way; the pool's pace holds besides."""
-
-FORGOTTEN_SECONDS: Final = 5.0
-"""What could not be opened in the time for which runs are read ahead has come too late."""
 
 _MOST_WANTED = 10_000
 
@@ -52,8 +49,8 @@ class Warming:
     async def _work(self) -> None:
         while self._wanted:
             target, (count, asked, tries) = self._wanted.popitem(last=False)
-            if self._clock.monotonic() - asked > FORGOTTEN_SECONDS:
-                continue
+            if self._clock.monotonic() - asked > OPENED_AHEAD_SECONDS[target.scheme]:
+                continue  # its peak has come
             # no more tries than connections: an endpoint may close each as soon as it is open
             if await self._open_one(target, count) and tries > 1:
                 self._wanted.setdefault(target, (count, asked, tries - 1))
