@@ -1,8 +1,8 @@
 """One case of `bench transport`, in a process of its own: so many calls in flight through one transport.
 
 Cold: a burst of one call for each of them, with no connection open; a client may open fewer and let calls wait. Warm:
-for some seconds each call is followed by the next. Takes a `Case` and prints a
-`Result`, both as JSON.
+for some seconds each call is followed by the next, once the same time of it has been played that does not count: a
+client that opens few connections for a burst opens the others then. Takes a `Case` and prints a `Result`, both as JSON.
 """
 
 import asyncio
@@ -127,7 +127,9 @@ async def measure(case: Case) -> Result:
     transport = CLIENTS[case.client](guard, clock, rng, None)
     caller = Caller(transport, case)
     try:
-        cold, warm = await caller.phase(0), await caller.phase(case.seconds)
+        cold = await caller.phase(0)
+        await caller.phase(case.seconds)
+        warm = await caller.phase(case.seconds)
         return Result(cold, warm, psutil.Process().memory_info().rss, caller.fault)
     finally:
         await transport.close()
