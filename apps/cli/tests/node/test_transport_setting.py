@@ -25,6 +25,13 @@ async def test_the_setting_chooses_the_transport(name: str, kind: type, monkeypa
     await transport.close()
 
 
+async def test_it_is_the_lean_one_where_nothing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TOCSIN_TRANSPORT", raising=False)
+    transport = ExecutorNode(Settings(), "shared", 0, MemoryMeter())._transport()
+    assert type(transport) is LeanTransport
+    await transport.close()
+
+
 def test_there_are_more_connections_than_calls_and_fewer_than_files() -> None:
     calls = in_flight_limit(Settings())
     assert calls < connection_limit() < resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -38,7 +45,6 @@ async def test_a_peak_is_called_over_the_lean_transport_which_was_told_of_it_bef
     def warm(_transport: LeanTransport, target: Target, count: int) -> None:
         told.append((target.port, count, len(bench.endpoint.seen)))
 
-    monkeypatch.setenv("TOCSIN_TRANSPORT", "lean")
     monkeypatch.setattr(LeanTransport, "warm", warm)
     monkeypatch.setattr(peaks, "PEAK", 3)
     instant = await bench.now() + timedelta(seconds=3)

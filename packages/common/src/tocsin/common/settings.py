@@ -47,7 +47,7 @@ class Settings(BaseSettings):
     max_in_flight: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="calls in flight per process; 10,000, or the open-file limit less 1,000"
     )
-    transport: Literal["aiohttp", "lean"] = Field(default="aiohttp", description="what endpoints are called with")
+    transport: Literal["lean", "aiohttp"] = Field(default="lean", description="what endpoints are called with")
     egress_allow: Annotated[str, NoDecode] = Field(
         default="", description="CIDR[:port], comma-separated, that may be called though not public"
     )
