@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from lean_bench import manual_clock
-from tocsin.executor.transport.lean_openings import SLOW_SECONDS, Lane
+from tocsin.executor.transport.lean_openings import FURTHER_APART, LATE_SECONDS, SLOW_SECONDS, Lane, Turn
 
 
 @dataclass(eq=False)
@@ -33,10 +33,10 @@ class Traffic:
     def has_room(self, _ahead: bool) -> bool:
         return self.places > len(self.begun)
 
-    def want(self, *places: str) -> list[Wanted]:
+    def want(self, *places: str, turn: Turn = Turn.FIRST) -> list[Wanted]:
         wanted = [Wanted(place) for place in places]
         for each in wanted:
-            self.lane.add(each)
+            self.lane.add(each, turn)
         return wanted
 
     @property
@@ -115,8 +115,7 @@ async def test_without_room_they_wait() -> None:
 
 async def test_what_nobody_waits_for_begins_after_all_else() -> None:
     traffic = Traffic(at_once=1)
-    for place in "aab":
-        traffic.lane.add(Wanted(place), ahead=True)
+    traffic.want(*"aab", turn=Turn.AHEAD)
     traffic.want("c", "c")
     assert traffic.order == "a"
     for _ in range(4):
@@ -124,12 +123,52 @@ async def test_what_nobody_waits_for_begins_after_all_else() -> None:
     assert traffic.order == "accab"
 
 
+async def test_a_place_without_a_connection_goes_before_those_that_have_some() -> None:
+    traffic = Traffic(at_once=1)
+    traffic.want(*"aab", turn=Turn.FURTHER)
+    traffic.want(*"cd")
+    for _ in range(4):
+        traffic.lane.free(traffic.begun[-1])
+    assert traffic.order == "acdab"
+
+
+@pytest.mark.parametrize(("late", "apart"), [(0.0, 0.002), (LATE_SECONDS + 0.001, 0.002 * FURTHER_APART)])
+async def test_a_late_loop_opens_further_ones_farther_apart(
+    late: float, apart: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    traffic = Traffic(at_once=10, apart=0.002)
+    timers: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(asyncio.get_running_loop(), "call_later", lambda *timer: timers.append(timer))
+    traffic.want(*"abcd", turn=Turn.FURTHER)
+    traffic.clock.advance(0.002 + late)
+    traffic.lane.fire()
+    assert traffic.order == "ab"
+    seconds, call = timers[-1]
+    assert (round(seconds, 6), call) == (apart, traffic.lane.fire)
+    traffic.clock.advance(apart)
+    traffic.lane.fire()
+    assert traffic.order == "abc"
+
+
+async def test_a_late_loop_catches_up_with_first_ones() -> None:
+    traffic = Traffic(at_once=4, apart=0.002)
+    traffic.want(*"abcdefg")
+    assert traffic.order == "a"
+    traffic.clock.advance(0.004)
+    traffic.lane.fire()
+    assert traffic.order == "abc"
+    traffic.clock.advance(1)
+    traffic.lane.fire()
+    assert traffic.order == "abcd", "no more than may be under way"
+    traffic.lane.clear()
+
+
 async def test_what_was_to_be_opened_ahead_is_taken_back() -> None:
     traffic = Traffic(at_once=1)
     (first,) = traffic.want("c")
     ahead = [Wanted("a"), Wanted("a")]
     for each in ahead:
-        traffic.lane.add(each, ahead=True)
+        traffic.lane.add(each, Turn.AHEAD)
     assert traffic.lane.remove_ahead("a") == ahead
     assert traffic.lane.remove_ahead("b") == []
     traffic.lane.free(first)
@@ -139,9 +178,11 @@ async def test_what_was_to_be_opened_ahead_is_taken_back() -> None:
 class Greedy(Lane[Wanted]):
     """Broken: one place after the other."""
 
-    def add(self, opening: Wanted, *, ahead: bool = False) -> None:
-        super().add(opening, ahead=ahead)
-        self._turns = type(self._turns)(sorted(self._turns.items(), key=lambda turn: str(turn[0])))
+    def add(self, opening: Wanted, turn: Turn) -> None:
+        super().add(opening, turn)
+        turns = self._turns[turn]
+        for place in sorted(turns, key=str):
+            turns.move_to_end(place)
 
 
 async def test_the_check_of_turns_catches_a_lane_that_serves_the_first_place_first() -> None:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tocsin.common.clock import Clock
 from tocsin.executor.transport.connecting import KEEPALIVE_SECONDS
-from tocsin.executor.transport.lean_openings import Lane
+from tocsin.executor.transport.lean_openings import Lane, Turn
 from tocsin.executor.transport.lean_protocol import Connection
 
 HANDSHAKES_AT_ONCE: Final = 32
@@ -198,8 +198,10 @@ class Pool:
             self._ask(Opening(place))
 
     def _ask(self, opening: Opening, *, ahead: bool = False) -> None:
-        opening.place.openings[opening] = None
-        self._lanes[opening.place.key.scheme].add(opening, ahead=ahead)
+        place = opening.place
+        turn = Turn.AHEAD if ahead else Turn.FURTHER if place.connections or place.openings else Turn.FIRST
+        place.openings[opening] = None
+        self._lanes[place.key.scheme].add(opening, turn)
 
     def _place(self, key: PeerKey) -> Place:
         place = self._places.get(key)
