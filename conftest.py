@@ -30,6 +30,9 @@ from hypothesis import settings
 
 from tocsin.cli.postgres import EmbeddedPostgres, throwaway_settings
 
+_ROOM_BYTES = 4 << 30
+"""What several workers' servers may take, with room to spare."""
+
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """The whole suite often waits: three processes take 8 minutes on two cores, two take 9:45. A part of it that was
@@ -98,10 +101,18 @@ class Databases:
         self.run(self._connection.execute(statement))
 
 
+def _in_memory() -> Path | None:
+    """Where files lie in memory, if there is room: a database a test is a thousand files, made and thrown away, and
+    half of a store test's time on a disk."""
+    folder = Path("/dev/shm")  # noqa: S108 - a folder of our own is made in it
+    roomy = folder.is_dir() and os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _ROOM_BYTES
+    return folder if roomy else None
+
+
 @pytest.fixture(scope="session")
 def open_tmp_path() -> Iterator[Path]:
     """A folder that every account can reach, unlike `tmp_path`: as root, the server runs as nobody."""
-    folder = Path(tempfile.mkdtemp(prefix="tocsin-test-"))
+    folder = Path(tempfile.mkdtemp(prefix="tocsin-test-", dir=_in_memory()))
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)

@@ -83,7 +83,7 @@ async def test_completion(small: Small) -> None:
 
 
 async def test_retention(small: Small) -> None:
-    report = await small(retention, 0.005)
+    report = await small(retention, 0.002)
     assert report.figures["drop_dead_rows"] == 0
     assert report.figures["delete_dead_rows"] == report.figures["rows"] == 1000
 
