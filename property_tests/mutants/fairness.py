@@ -61,8 +61,8 @@ def the_lowest_priority_starves(patch: pytest.MonkeyPatch) -> None:
 def priority_is_left_out(patch: pytest.MonkeyPatch) -> None:
     key = choose_module._Order._key
 
-    def flat(self: choose_module._Order, queue: choose_module._Queue, number: int) -> choose_module._Key:
-        return (0 if self._with_priority else key(self, queue, number)[0], *key(self, queue, number)[1:])
+    def flat(self: choose_module._Order, tenant: choose_module._Tenant, number: int) -> choose_module._Key:
+        return (0 if self._with_priority else key(self, tenant, number)[0], *key(self, tenant, number)[1:])
 
     patch.setattr(choose_module._Order, "_key", flat)
 

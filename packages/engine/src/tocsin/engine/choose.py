@@ -17,6 +17,7 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from uuid import UUID
 
 from tocsin.common.store.rows import Pending
@@ -49,42 +50,67 @@ class Chosen:
     picks: int
 
 
-@dataclass(slots=True)
-class _Queue:
-    candidate: Candidate
-    rows: Iterator[Pending]
-    head: Pending
+class _Tenant:
+    """A tenant's queues that have due rows. Of those only two heads may be next: that of the most urgent queue, and
+    that which has been due for longest; so an order holds one entry a tenant, however many queues it has."""
 
+    __slots__ = ("_rows", "candidate", "heads")
+
+    def __init__(self, candidate: Candidate) -> None:
+        self.candidate = candidate
+        self._rows = candidate.queues
+        self.heads: dict[int, Pending] = {}
+        for priority in sorted(self._rows):
+            self.advance(priority)
+
+    @property
+    def urgent(self) -> Pending:
+        return next(iter(self.heads.values()))
+
+    @property
+    def longest_due(self) -> Pending:
+        return min(self.heads.values(), key=_due_at)
+
+    def advance(self, priority: int) -> None:
+        """Goes on to the next row of this queue."""
+        head = next(self._rows[priority], None)
+        if head is None:
+            self.heads.pop(priority, None)
+        else:
+            self.heads[priority] = head
+
+
+_due_at = attrgetter("due_at")
 
 _Key = tuple[int, float, datetime, int]
 
 
 class _Order:
-    """The queues by one key, smallest first. Keys only grow, so an outdated entry is re-keyed when it comes up."""
+    """The tenants by one key, smallest first. Keys only grow, so an outdated entry is re-keyed when it comes up."""
 
-    def __init__(self, queues: Iterable[_Queue], *, with_priority: bool) -> None:
+    def __init__(self, tenants: Iterable[_Tenant], *, with_priority: bool) -> None:
         self._with_priority = with_priority
-        self._heap = [(self._key(queue, number), queue.head, queue) for number, queue in enumerate(queues)]
+        self._heap = [(self._key(tenant, number), tenant) for number, tenant in enumerate(tenants)]
         heapq.heapify(self._heap)
 
-    def _key(self, queue: _Queue, number: int) -> _Key:
-        first = int(queue.head.priority) if self._with_priority else queue.candidate.last_patient
-        return (first, queue.candidate.usage, queue.head.due_at, number)
+    def _key(self, tenant: _Tenant, number: int) -> _Key:
+        candidate = tenant.candidate
+        if self._with_priority:
+            row = tenant.urgent
+            return (row.priority, candidate.usage, row.due_at, number)
+        return (candidate.last_patient, candidate.usage, tenant.longest_due.due_at, number)
 
-    def first(self) -> _Queue | None:
+    def first(self) -> _Tenant | None:
         while self._heap:
-            key, head, queue = self._heap[0]
-            if queue.head is _GONE or queue.candidate.room <= 0:
+            key, tenant = self._heap[0]
+            if not tenant.heads or tenant.candidate.room <= 0:
                 heapq.heappop(self._heap)
                 continue
-            current = self._key(queue, key[3])
-            if current == key and head is queue.head:
-                return queue
-            heapq.heapreplace(self._heap, (current, queue.head, queue))
+            current = self._key(tenant, key[3])
+            if current == key:
+                return tenant
+            heapq.heapreplace(self._heap, (current, tenant))
         return None
-
-
-_GONE: Pending = None  # type: ignore[assignment]  # the head of a queue that has run out
 
 
 def urgency(row: Pending) -> tuple[int, datetime]:
@@ -99,29 +125,24 @@ def choose(candidates: Iterable[Candidate], limit: int, picks: int, take_endpoin
     more call, and counts it when it says yes; a row without room there is passed over, and its queue goes
     on with the next. Cost: O(log queues) a pick.
     """
-    queues = [
-        _Queue(candidate, rows, head)
-        for candidate in candidates
-        for rows in candidate.queues.values()
-        if (head := next(rows, None)) is not None
-    ]
-    urgent = _Order(queues, with_priority=True)
-    patient = _Order(queues, with_priority=False)
+    tenants = [tenant for tenant in map(_Tenant, candidates) if tenant.heads]
+    urgent = _Order(tenants, with_priority=True)
+    patient = _Order(tenants, with_priority=False)
     chosen: list[Pending] = []
     while len(chosen) < limit:
         is_patient = (picks + 1) % ANY_PRIORITY == 0
-        order = patient if is_patient else urgent
-        queue = order.first()
-        if queue is None:
+        tenant = (patient if is_patient else urgent).first()
+        if tenant is None:
             break
-        row = queue.head
-        queue.head = next(queue.rows, _GONE)
+        row = tenant.longest_due if is_patient else tenant.urgent
+        tenant.advance(row.priority)
         if not take_endpoint(row):
             continue
         picks += 1
         chosen.append(row)
+        candidate = tenant.candidate
         if is_patient:
-            queue.candidate.last_patient = picks
-        queue.candidate.room -= 1
-        queue.candidate.usage += queue.candidate.cost
+            candidate.last_patient = picks
+        candidate.room -= 1
+        candidate.usage += candidate.cost
     return Chosen(chosen, picks)

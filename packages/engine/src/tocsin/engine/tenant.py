@@ -1,10 +1,11 @@
 """One tenant's scheduler: its queues, what it has in flight, and what it has used of late."""
 
 import math
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import islice, takewhile
+from itertools import islice
+from operator import itemgetter
 from uuid import UUID
 
 from tocsin.common.models import Priority
@@ -25,6 +26,9 @@ RowKey = tuple[datetime, UUID]
 
 _HALF_LIFE = 10.0
 _TAU = _HALF_LIFE / math.log(2)
+
+
+_DUE_AT, _ROW = itemgetter(0), itemgetter(2)
 
 
 class Queue:
@@ -54,7 +58,7 @@ class Queue:
 
     def due(self, until: datetime) -> Iterator[Pending]:
         """The rows due by `until`, in order."""
-        return (row for due_at, _, row in takewhile(lambda entry: entry[0] <= until, self._rows))
+        return map(_ROW, islice(self._rows, bisect_right(self._rows, until, key=_DUE_AT)))
 
     def first_due(self) -> datetime | None:
         return self._rows[0][0] if self._rows else None
