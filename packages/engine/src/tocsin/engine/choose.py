@@ -123,7 +123,7 @@ def choose(candidates: Iterable[Candidate], limit: int, picks: int, take_endpoin
 
     `picks` is the count of picks so far. `take_endpoint` says whether the endpoint of a row may take one
     more call, and counts it when it says yes; a row without room there is passed over, and its queue goes
-    on with the next. Cost: O(log queues) a pick.
+    on with the next. Cost: O(log tenants) a pick.
     """
     tenants = [tenant for tenant in map(_Tenant, candidates) if tenant.heads]
     urgent = _Order(tenants, with_priority=True)
